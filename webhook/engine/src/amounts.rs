@@ -1,0 +1,1 @@
+//! Kubernetes quantities and amounts of extended resources.

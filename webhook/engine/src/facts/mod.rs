@@ -1,0 +1,200 @@
+//! Takes an object apart into the facts that questions are asked about: one module per kind, one shared reading of pod
+//! specs, one shared demand function. Nothing here knows a team, a policy or a cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::amounts::Amounts;
+use crate::vocabulary::{Class, ContainerKind, Control, DoorKind, VolumeKind};
+
+/// What an object asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Facts {
+    /// Something that runs pods, now or through a controller.
+    Workload(Workload),
+    /// Any other object: what matters is whether it opens a way past the gate.
+    Object(Object),
+}
+
+/// An object that is no workload.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Object {
+    /// Ways past the gate, with what exactly (a label key, a role ARN, a rule).
+    pub doors: BTreeSet<(DoorKind, String)>,
+}
+
+/// An object that runs pods.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// What this kind is for. The class that policies see is that of the root.
+    pub class: Class,
+    /// Every pod template, in the order of the object. A Pod has one, itself.
+    pub templates: Vec<PodTemplate>,
+    /// Accelerators and pods.
+    pub demand: Demand,
+    /// Nothing runs until it is resumed (`spec.suspend`, `desiredStatus: Stopped`).
+    pub suspended: bool,
+    /// LocalQueues named by label, on the object or in a template.
+    pub queues: BTreeSet<String>,
+    /// Priority classes named by label or by `priorityClassName`, on the object or in a template.
+    pub priority_classes: BTreeSet<String>,
+    /// ServiceAccount named outside a pod template (Workspace, endpoint kinds), with the pointer of the field.
+    pub service_account: Option<String>,
+    /// IAM role ARNs that the object names.
+    pub roles: BTreeSet<String>,
+    /// Storage outside the pods that endpoint kinds name.
+    pub storage: BTreeSet<StorageUse>,
+    /// Claims that come with the object (StatefulSet `volumeClaimTemplates`).
+    pub claim_templates: BTreeSet<String>,
+    /// Fields that this version does not know, in a place that matters, outside the templates; JSON pointers.
+    pub unknown_fields: BTreeSet<String>,
+}
+
+/// Storage that an endpoint kind names directly.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StorageUse {
+    /// An S3 bucket.
+    Bucket { name: String, write: bool },
+    /// An FSx file system id.
+    FileSystem { id: String },
+    /// Weights from outside AWS, as a Hugging Face model.
+    Model { hub: String, name: String },
+}
+
+/// What a workload asks of the quota.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand {
+    /// What runs now; zero while suspended.
+    pub floor: Amounts,
+    /// The most that this object may ever hold without another admission.
+    pub ceiling: Bound,
+    /// Pods now.
+    pub pods: u64,
+    /// Pods at most; `None` is unbounded.
+    pub pods_ceiling: Option<u64>,
+    /// The topmost object with a fixed size reserves. CronJobs and their like reserve nothing: each Job does.
+    pub reserves: bool,
+    /// Worked out from an instance type or the like, to be replaced by what the pods really ask.
+    pub estimated: bool,
+    /// What a rolling update may hold beside the ceiling (Deployment `maxSurge`).
+    pub surge: Amounts,
+}
+
+/// An upper bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bound {
+    /// At most this much.
+    AtMost(Amounts),
+    /// No bound is set; the text says what to set, with the field's path.
+    Unbounded { hint: String },
+}
+
+/// One pod template, or a Pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodTemplate {
+    /// JSON pointer of what holds `metadata` and `spec`: `""` for a Pod, `/spec/template` for a Job.
+    pub pointer: String,
+    /// A synthetic template (endpoint kinds, Workspace) has no pod spec in the object.
+    pub synthetic: bool,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// Extended resources of one pod, by the rule of Kubernetes' own pod requests.
+    pub per_pod: Amounts,
+    pub service_account: Option<String>,
+    pub containers: Vec<Container>,
+    pub volumes: Vec<Volume>,
+    pub host_network: bool,
+    pub host_pid: bool,
+    pub host_ipc: bool,
+    pub share_process_namespace: bool,
+    /// Pod-level controls only; containers and volumes carry their own.
+    pub breaks: BTreeSet<Control>,
+    pub node_name: Option<String>,
+    /// `default-scheduler` where absent.
+    pub scheduler: String,
+    pub runtime_class: Option<String>,
+    /// `p5`, `g6e` ...: all families that node selector and required affinity leave open.
+    pub instance_families: BTreeSet<String>,
+    /// Nothing pins the instance type.
+    pub any_instance: bool,
+    /// Label keys of node selector and node affinity.
+    pub node_selectors: BTreeSet<String>,
+    /// Taint keys; `*` tolerates everything.
+    pub tolerations: BTreeSet<String>,
+    /// `runAsUser`, `runAsGroup` of the pod's security context.
+    pub uid: Option<i64>,
+    pub gid: Option<i64>,
+    /// fsGroup and supplementalGroups.
+    pub gids: BTreeSet<i64>,
+    /// Pod-level DRA claims, or a container that uses one.
+    pub resource_claims: bool,
+    pub unknown_fields: BTreeSet<String>,
+}
+
+/// A container of any of the three lists.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Container {
+    /// JSON pointer of the container itself.
+    pub pointer: String,
+    pub name: String,
+    pub kind: ContainerKind,
+    pub image: Image,
+    /// Accelerators this container asks (see `amounts::is_accelerator`), whole, in units.
+    pub amounts: Amounts,
+    /// Names and values of NVIDIA_VISIBLE_DEVICES and its like, other than the neutral value.
+    pub sees_every_gpu: bool,
+    pub privileged: bool,
+    /// Kubernetes' default is true.
+    pub allow_privilege_escalation: bool,
+    pub run_as_non_root: bool,
+    pub added_capabilities: BTreeSet<String>,
+    pub breaks: BTreeSet<Control>,
+    /// In force: the container's own, else the pod's.
+    pub uid: Option<i64>,
+    pub gid: Option<i64>,
+    pub mounts: Vec<Mount>,
+    /// Names set in `env`.
+    pub env: BTreeSet<String>,
+    pub env_from: bool,
+    pub unknown_fields: BTreeSet<String>,
+}
+
+/// An image reference taken apart, Docker Hub's short names written out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Image {
+    pub registry: String,
+    pub repository: String,
+    pub tag: Option<String>,
+    pub digest: Option<String>,
+}
+
+/// A volume of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Volume {
+    /// JSON pointer of the volume.
+    pub pointer: String,
+    /// Name within the pod.
+    pub name: String,
+    pub kind: VolumeKind,
+    /// Of the claim, ConfigMap or Secret.
+    pub source: Option<String>,
+    /// hostPath, cleaned of `.`, `..` and `//`.
+    pub path: Option<String>,
+    pub driver: Option<String>,
+    pub storage_class: Option<String>,
+    /// `readOnly` of the volume source itself.
+    pub read_only: bool,
+    pub breaks: BTreeSet<Control>,
+    pub unknown_fields: BTreeSet<String>,
+}
+
+/// A volumeMount (or a volumeDevice, which has no path within the volume).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mount {
+    /// The volume's name within the pod.
+    pub volume: String,
+    pub path: String,
+    pub sub_path: Option<String>,
+    pub sub_path_expr: bool,
+    pub read_only: bool,
+    pub propagates: bool,
+}
