@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::changes::Changes;
 use crate::cluster::{Cluster, Meta, OwnerReference, StoredObject};
+use crate::facts::Facts;
 use crate::identity::{Caller, Component, IamCaller, IamName};
 use crate::review::{Operation, Review};
 use crate::snapshot::Snapshot;
@@ -45,6 +46,8 @@ pub struct Attribution {
     /// What the object must carry; `None` where the gate writes no stamp.
     pub stamp: Option<Submitter>,
     pub root: Root,
+    /// Owners on the way up, the nearest first, the root last. Empty for a root.
+    pub chain: Vec<Arc<StoredObject>>,
     pub notes: Vec<Note>,
     /// A trusted controller changed nothing beyond what is its job: nobody is asked.
     pub unquestioned: bool,
@@ -162,6 +165,7 @@ impl Asked<'_> {
             owner: person,
             stamp,
             root,
+            chain: Vec::new(),
             notes: Vec::new(),
             unquestioned: false,
         }
@@ -177,7 +181,21 @@ struct Walk<'a> {
 struct Found {
     submitter: Submitter,
     root: Arc<StoredObject>,
+    /// The way up, the nearest first, the root last.
+    chain: Vec<Arc<StoredObject>>,
     notes: Vec<Note>,
+}
+
+impl Found {
+    fn new(submitter: Submitter, root: &StoredObject, notes: Vec<Note>) -> Self {
+        let root = Arc::new(root.clone());
+        Self { submitter, chain: vec![Arc::clone(&root)], root, notes }
+    }
+
+    fn below(mut self, stored: &StoredObject) -> Self {
+        self.chain.insert(0, Arc::new(stored.clone()));
+        self
+    }
 }
 
 impl Walk<'_> {
@@ -310,8 +328,9 @@ impl Walk<'_> {
         let found = target.as_ref().and_then(|target| self.resolve(target, 0).ok());
         let root = target.map_or(Root::Itself, Root::Stored);
         match found {
-            Some(Found { submitter, root, notes }) => Attribution {
+            Some(Found { submitter, root, chain, notes }) => Attribution {
                 owner: submitter.person,
+                chain,
                 notes,
                 ..asked.by_the_actor(None, Root::Stored(root))
             },
@@ -340,7 +359,7 @@ impl Walk<'_> {
         let meta = self.meta(asked.review, object);
         let Some(owner) = meta.controller() else {
             let count = meta.owners.iter().filter(|owner| owner.controller).count();
-            return match runs_pods(object) || count > 1 {
+            return match runs_pods(asked.review, object) || count > 1 {
                 true => Err(AttributionError::NoController { controller: component.name.clone(), kind: meta.kind, count }),
                 false => Ok(asked.by_the_actor(None, Root::Itself)),
             };
@@ -366,7 +385,7 @@ impl Walk<'_> {
         meta: Meta,
         found: Found,
     ) -> Result<Attribution, AttributionError> {
-        let Found { submitter, root, notes } = found;
+        let Found { submitter, root, chain, notes } = found;
         let is_pod = meta.kind == "Pod";
         match (meta.stamp.as_deref(), is_pod) {
             // A pod is given its stamp; anything in between is never changed, and may only repeat it.
@@ -382,6 +401,7 @@ impl Walk<'_> {
             owner: submitter.person.clone(),
             stamp: is_pod.then_some(submitter),
             root: Root::Stored(root),
+            chain,
             notes,
             unquestioned: false,
         })
@@ -449,7 +469,7 @@ impl Walk<'_> {
             });
         }
         match meta.controller() {
-            Some(owner) => self.resolve(&*self.owner(owner, &meta.namespace)?, depth + 1),
+            Some(owner) => Ok(self.resolve(&*self.owner(owner, &meta.namespace)?, depth + 1)?.below(stored)),
             // Older than the gate, or orphaned away from its owner: the team's.
             None if older || meta.made_by_controller_manager => Ok(legacy(stored, team)),
             None => Err(unattributed(meta)),
@@ -458,10 +478,9 @@ impl Walk<'_> {
 
     /// Time passes: membership is looked up afresh for every child.
     fn as_of_now(&self, stamp: Submitter, stored: &StoredObject, team: &Team) -> Found {
-        let root = Arc::new(stored.clone());
         match stamp.still_member(&self.snapshot.teams) {
-            Some(submitter) => Found { submitter, root, notes: Vec::new() },
-            None => Found { submitter: Submitter::of_team(&team.name), root, notes: vec![Note::SubmitterLeft] },
+            Some(submitter) => Found::new(submitter, stored, Vec::new()),
+            None => Found::new(Submitter::of_team(&team.name), stored, vec![Note::SubmitterLeft]),
         }
     }
 
@@ -494,12 +513,16 @@ fn is_older(meta: &Meta, team: &Team) -> bool {
     matches!((meta.created, team.spec.governed_since), (Some(created), Some(since)) if created < since)
 }
 
-fn runs_pods(object: &Value) -> bool {
-    crate::facts::looks_like_a_workload(object)
+/// What cannot be read is taken for a workload: it must have an owner.
+fn runs_pods(review: &Review, object: &Value) -> bool {
+    match crate::facts::extract(&review.kind_ref(), object) {
+        Ok(Facts::Workload(_)) | Err(_) => true,
+        Ok(Facts::Object(_)) => false,
+    }
 }
 
 fn legacy(stored: &StoredObject, team: &Team) -> Found {
-    Found { submitter: Submitter::of_team(&team.name), root: Arc::new(stored.clone()), notes: vec![Note::Legacy] }
+    Found::new(Submitter::of_team(&team.name), stored, vec![Note::Legacy])
 }
 
 fn unattributed(meta: &Meta) -> AttributionError {

@@ -6,17 +6,29 @@
 //! ```
 
 pub mod amounts;
+pub mod attribution;
 pub mod changes;
 pub mod cluster;
 pub mod config;
-pub mod json;
-pub mod review;
 pub mod facts;
 pub mod identity;
+pub mod json;
+pub mod judge;
+pub mod mutation;
+pub mod offline;
+pub mod patch;
+pub mod pipeline;
 pub mod policies;
+pub mod questions;
+pub mod quota;
+pub mod record;
+pub mod review;
+pub mod snapshot;
 pub mod stamp;
 pub mod team;
+pub mod verdict;
 pub mod vocabulary;
+pub mod world;
 
 /// Digest of revisions and label suffixes: `sha256:` and sixteen hex digits, enough to tell texts apart.
 pub fn digest(bytes: &[u8]) -> String {

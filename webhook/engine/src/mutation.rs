@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::facts::{Container, PodTemplate, Workload};
+use crate::facts::{Container, PodTemplate};
 use crate::json;
 use crate::patch::PatchBuilder;
 use crate::stamp::{self, Submitter, label_value};
@@ -221,10 +221,14 @@ pub fn posix(builder: &mut PatchBuilder, template: &PodTemplate, person: &Person
 
 /// Hides the node's GPUs from containers that ask for none.
 pub fn hide_gpus(builder: &mut PatchBuilder, template: &PodTemplate) {
-    let asks_none = |container: &&Container| is_completed(container.kind) && !container.amounts.asks_nvidia();
+    let asks_none = |container: &&Container| is_completed(container.kind) && !asks_nvidia(container);
     for container in template.containers.iter().filter(asks_none) {
         add_env(builder, container, NVIDIA_VISIBLE_DEVICES, NO_DEVICES);
     }
+}
+
+fn asks_nvidia(container: &Container) -> bool {
+    container.amounts.iter().any(|(name, _)| name.as_str().starts_with("nvidia.com/"))
 }
 
 fn add_env(builder: &mut PatchBuilder, container: &Container, name: &str, value: &str) {
@@ -235,10 +239,9 @@ fn add_env(builder: &mut PatchBuilder, container: &Container, name: &str, value:
 }
 
 /// The queue of a pod that a controller makes: its root's, or the team's if nothing else would queue it.
-pub fn queue_of_child<'a>(root: &'a Value, facts: &Workload, team: &'a Team) -> Option<&'a str> {
+pub fn queue_of_child<'a>(root: &'a Value, team: &'a Team) -> Option<&'a str> {
     let of_root = label(root, QUEUE_NAME);
     let kind = json::text(root, &["kind"]).unwrap_or_default();
-    let _ = facts;
     of_root.or_else(|| (!has_kueue_integration(kind)).then_some(team.spec.queue.as_deref()).flatten())
 }
 

@@ -17,6 +17,15 @@ pub enum Operation {
     Remove { path: String },
 }
 
+impl Operation {
+    /// JSON pointer of what it changes.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Add { path, .. } | Self::Replace { path, .. } | Self::Remove { path } => path,
+        }
+    }
+}
+
 /// A patch under construction.
 #[derive(Debug, Clone)]
 pub struct PatchBuilder {
@@ -124,7 +133,7 @@ fn put(working: &mut Value, path: &[&str], value: Value) -> bool {
 
 /// RFC 6901: `~` before `/`, done by the library.
 fn pointer(path: &[&str]) -> String {
-    PointerBuf::from_tokens(path).to_string()
+    PointerBuf::from_tokens(path.iter().copied()).to_string()
 }
 
 #[cfg(test)]
@@ -140,7 +149,7 @@ mod tests {
     }
 
     fn apply(mut object: Value, operations: &[Operation]) -> Value {
-        let patch = serde_json::from_value(json!(operations)).expect("operations are a patch");
+        let patch = serde_json::from_value::<json_patch::Patch>(json!(operations)).expect("operations are a patch");
         json_patch::patch(&mut object, &patch).expect("the patch applies");
         object
     }

@@ -3,7 +3,7 @@
 
 use cedar_policy::{Context, EntityUid, RestrictedExpression};
 
-use crate::attribution::{Attribution, Principal};
+use crate::attribution::Attribution;
 use crate::changes::Changes;
 use crate::facts::{Container, Object, PodTemplate, StorageUse, Workload};
 use crate::policies::{Question, boolean, context, datetime, entities, entity, long, string};
@@ -330,6 +330,12 @@ impl<'a, 'w> Questions<'a, 'w> {
         self.take(Action::Assume, resource, workload, format!("service account `{name}`"), None);
     }
 
+    /// The queue that the gate would give.
+    pub fn offer_queue(&mut self, workload: &EntityUid, queue: &str) {
+        let resource = self.world.queue(queue);
+        self.take(Action::Enqueue, resource, workload, format!("queue `{queue}`"), None);
+    }
+
     /// Accelerators, with the sums ready made.
     pub fn consume(&mut self, workload: &EntityUid, usage: &Usage, limits: Limits) {
         let clamp = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
@@ -462,12 +468,4 @@ fn same_volume(old: &crate::facts::Volume, new: &crate::facts::Volume) -> bool {
 pub fn changed_doors(old: Option<&Object>, new: Option<&Object>) -> Vec<(DoorKind, String)> {
     let doors = |object: Option<&Object>| object.map(|object| object.doors.clone()).unwrap_or_default();
     doors(old).symmetric_difference(&doors(new)).cloned().collect()
-}
-
-/// Whether a principal is one of the cluster's own parts.
-pub fn is_component(principal: &Principal) -> bool {
-    match principal {
-        Principal::Component { .. } => true,
-        Principal::Submitter(_) | Principal::ServiceAccount { .. } | Principal::Stranger { .. } => false,
-    }
 }

@@ -121,7 +121,7 @@ impl Ledger {
 
     fn sum(&self, resource: &ResourceName, counts: impl Fn(&Entry) -> bool) -> u64 {
         let entries = self.entries.values().filter(|entry| counts(entry));
-        entries.fold(0, |sum: u64, entry| sum.saturating_add(entry.charge().get(resource)))
+        entries.fold(0, |sum: u64, entry| sum.saturating_add(entry.charge().get(resource.as_str())))
     }
 
     /// What the reservation would change, for every resource that grows.
@@ -154,7 +154,7 @@ impl Ledger {
         let mut holders: Vec<_> = self
             .entries
             .values()
-            .map(|entry| (entry, entry.charge().get(resource)))
+            .map(|entry| (entry, entry.charge().get(resource.as_str())))
             .filter(|(_, amount)| *amount > 0)
             .collect();
         holders.sort_by(|(a, held_a), (b, held_b)| held_b.cmp(held_a).then_with(|| a.name.cmp(&b.name)));

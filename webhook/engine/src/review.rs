@@ -142,6 +142,12 @@ impl Review {
             .unwrap_or_else(|| "(unnamed)".to_owned())
     }
 
+    /// What the object is, as facts are read from it.
+    pub fn kind_ref(&self) -> crate::facts::KindRef<'_> {
+        let Self { kind, resource, .. } = self;
+        crate::facts::KindRef { group: &kind.group, kind: &kind.kind, resource: &resource.resource }
+    }
+
     /// The object as it will be, or on DELETE as it was.
     pub fn subject(&self) -> Option<&Value> {
         self.object.as_ref().or(self.old_object.as_ref())

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amounts::ResourceName;
 use crate::identity::{Arn, IamCaller, IamName};
+use crate::stamp::SubmitterName;
 use crate::vocabulary::Level;
 
 /// `apiVersion` of a team file.
@@ -124,6 +125,8 @@ pub struct Group {
     pub people: Vec<String>,
     pub permission_sets: Vec<String>,
     pub roles: Vec<String>,
+    /// `namespace/name` of service accounts that a team lists as members.
+    pub service_accounts: Vec<String>,
 }
 
 /// A directory that pods of the team get. With `{home}` in `subPath` or `mountPath` it is the submitter's own.
@@ -297,13 +300,16 @@ impl Teams {
     }
 
     /// Groups of a person and of the permission set or role they came with.
-    pub fn groups(&self, name: &IamName, person: Option<&str>) -> BTreeSet<&str> {
+    pub fn groups(&self, name: &SubmitterName, person: Option<&str>) -> BTreeSet<&str> {
         let holds = |group: &&Group| {
             person.is_some_and(|person| group.people.iter().any(|name| name == person))
                 || match name {
-                    IamName::PermissionSet(set) => group.permission_sets.contains(set),
-                    IamName::Role(role) => group.roles.iter().any(|name| name.eq_ignore_ascii_case(role)),
-                    IamName::User(_) => false,
+                    SubmitterName::PermissionSet { name, .. } => group.permission_sets.contains(name),
+                    SubmitterName::Role { name: role, .. } => {
+                        group.roles.iter().any(|name| name.eq_ignore_ascii_case(role))
+                    }
+                    SubmitterName::ServiceAccount(name) => group.service_accounts.contains(name),
+                    SubmitterName::User { .. } | SubmitterName::Team => false,
                 }
         };
         self.all_groups().filter(holds).map(|group| group.name.as_str()).collect()

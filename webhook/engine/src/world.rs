@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cedar_policy::{Entity, EntityUid, RestrictedExpression};
 
-use crate::amounts::{Amounts, ResourceName};
+use crate::amounts::ResourceName;
 use crate::attribution::Principal;
 use crate::facts::{Container, Mount, PodTemplate, Volume, Workload};
 use crate::policies::{
@@ -150,18 +150,13 @@ impl<'a> World<'a> {
     }
 
     fn submitter(&mut self, submitter: &Submitter) -> EntityUid {
-        let (account, role, permission_set, iam) = match &submitter.name {
-            SubmitterName::PermissionSet { account, name, .. } => {
-                (account.as_str(), name.as_str(), Some(name), Some(crate::identity::IamName::PermissionSet(name.clone())))
+        let (account, role, permission_set) = match &submitter.name {
+            SubmitterName::PermissionSet { account, name, .. } => (account.as_str(), name.as_str(), Some(name)),
+            SubmitterName::Role { account, name, .. } | SubmitterName::User { account, name, .. } => {
+                (account.as_str(), name.as_str(), None)
             }
-            SubmitterName::Role { account, name, .. } => {
-                (account.as_str(), name.as_str(), None, Some(crate::identity::IamName::Role(name.clone())))
-            }
-            SubmitterName::User { account, name, .. } => {
-                (account.as_str(), name.as_str(), None, Some(crate::identity::IamName::User(name.clone())))
-            }
-            SubmitterName::ServiceAccount(name) => ("", name.as_str(), None, None),
-            SubmitterName::Team => ("", "", None, None),
+            SubmitterName::ServiceAccount(name) => ("", name.as_str(), None),
+            SubmitterName::Team => ("", "", None),
         };
         let person = submitter.person.as_deref();
         let leads = person.map(|person| self.teams.led_by(person)).unwrap_or_default();
@@ -177,9 +172,7 @@ impl<'a> World<'a> {
             attributes.push(("person", entity(person.clone())));
             parents.push(person);
         }
-        if let Some(iam) = iam {
-            parents.extend(teams.groups(&iam, person).into_iter().map(|group| self.group(group)));
-        }
+        parents.extend(teams.groups(&submitter.name, submitter.person.as_deref()).into_iter().map(|group| self.group(group)));
         let id = submitter.annotation();
         self.add(uid(EntityType::IamPrincipal, &id), attributes, parents)
     }
@@ -204,9 +197,8 @@ impl<'a> World<'a> {
         let id = format!("{}{}/{name}", if version == Version::Old { "old:" } else { "" }, kind.to_ascii_lowercase());
         let most = match &facts.demand.ceiling {
             crate::facts::Bound::AtMost(amounts) => amounts.accelerators(),
-            crate::facts::Bound::Unbounded { .. } => i64::MAX,
+            crate::facts::Bound::Unbounded { .. } => u64::MAX,
         };
-        let pods = facts.demand.pods_ceiling.map_or(i64::MAX, |pods| i64::try_from(pods).unwrap_or(i64::MAX));
         let mut attributes = vec![
             ("teams", self.own_teams()),
             ("group", string(group)),
@@ -214,8 +206,8 @@ impl<'a> World<'a> {
             ("name", string(name)),
             ("namespace", string(self.namespace.unwrap_or_default())),
             ("class", entity(class)),
-            ("pods", long(pods)),
-            ("accelerators", long(most)),
+            ("pods", count(facts.demand.pods_ceiling.unwrap_or(u64::MAX))),
+            ("accelerators", count(most)),
             ("suspended", boolean(facts.suspended)),
             ("unknownFields", string_set(facts.unknown_fields.iter().cloned())),
             ("homes", self.homes(facts)),
@@ -283,7 +275,7 @@ impl<'a> World<'a> {
     pub fn template(&mut self, workload: &EntityUid, template: &PodTemplate) -> EntityUid {
         let mut attributes = vec![
             ("teams", self.own_teams()),
-            ("accelerators", long(template.per_pod.accelerators())),
+            ("accelerators", count(template.per_pod.accelerators())),
             ("hostNetwork", boolean(template.host_network)),
             ("hostPID", boolean(template.host_pid)),
             ("hostIPC", boolean(template.host_ipc)),
@@ -316,7 +308,7 @@ impl<'a> World<'a> {
             ("kind", entity(container.kind)),
             ("registry", string(container.image.registry.as_str())),
             ("repository", string(container.image.repository.as_str())),
-            ("accelerators", long(container.amounts.accelerators())),
+            ("accelerators", count(container.amounts.accelerators())),
             ("seesEveryGpu", boolean(container.sees_every_gpu)),
             ("privileged", boolean(container.privileged)),
             ("allowPrivilegeEscalation", boolean(container.allow_privilege_escalation)),
@@ -488,7 +480,7 @@ impl<'a> World<'a> {
 
 /// Each volume with each way in which a container mounts it, and once if none does. Repeats are the caller's to drop.
 pub fn mounted_volumes(template: &PodTemplate) -> impl Iterator<Item = (&Volume, Option<&Mount>)> {
-    template.volumes.iter().flat_map(|volume| {
+    template.volumes.iter().flat_map(move |volume| {
         let mounts = move || {
             template.containers.iter().flat_map(|container| &container.mounts).filter(move |mount| mount.volume == volume.name)
         };
@@ -513,9 +505,7 @@ pub fn is_completed(kind: ContainerKind) -> bool {
     }
 }
 
-/// The accelerators among amounts, as a Cedar Long.
-impl Amounts {
-    fn accelerators(&self) -> i64 {
-        self.total_accelerators()
-    }
+/// A count as a Cedar Long.
+fn count(amount: u64) -> RestrictedExpression {
+    long(i64::try_from(amount).unwrap_or(i64::MAX))
 }
