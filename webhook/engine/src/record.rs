@@ -119,6 +119,13 @@ pub struct Took {
     pub reserve_micros: u64,
 }
 
+impl Who {
+    /// A part of the cluster acting for itself: clean-up and upkeep.
+    pub fn is_of_the_cluster(&self) -> bool {
+        matches!(self.established, "component" | "node")
+    }
+}
+
 impl Line {
     pub fn of(judged: &Judged) -> Self {
         let ids = |infos: &[std::sync::Arc<crate::policies::PolicyInfo>]| {
