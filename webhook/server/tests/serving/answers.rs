@@ -132,6 +132,16 @@ async fn the_callers_timeout_bounds_the_decision() {
     assert_eq!(read(response).await, pair("late", "TooLate"));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lateness_is_noticed_while_the_decision_computes() {
+    let served = Setup::default().serve().await;
+    let client = served.client(Version::HTTP_11);
+    let review = served.review(&client, "/validate?timeout=1s", "late", "compute");
+    let response = review.send().await.expect("answers");
+    assert_eq!(read(response).await, pair("late", "TooLate"));
+    served.release(1);
+}
+
 #[tokio::test]
 async fn our_timeout_bounds_the_decision() {
     let limits = Limits {
