@@ -36,6 +36,23 @@ fn examples_load_beside_them() {
     assert_eq!(policies.unknown_exemptions(), []);
 }
 
+#[test]
+fn the_example_of_the_documentation_loads() {
+    let page = include_str!("../../../../../docs/policies.md");
+    let examples: Vec<&str> = page
+        .split("```cedar\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    assert_eq!(examples.len(), 1);
+    let files = [
+        starter_files(),
+        vec![SourceFile::new("policies.md", examples[0])],
+    ]
+    .concat();
+    assert!(Policies::load(&starter_schema(), &files).is_ok());
+}
+
 /// A file that is added to `policies/` and forgotten here would be shipped and never tested.
 #[test]
 fn every_shipped_file_is_embedded() {
