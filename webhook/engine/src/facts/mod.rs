@@ -1,10 +1,115 @@
 //! Takes an object apart into the facts that questions are asked about: one module per kind, one shared reading of pod
 //! specs, one shared demand function. Nothing here knows a team, a policy or a cluster.
+//!
+//! ```text
+//! extract --> pod, job, apps, pytorch, hyperpod   --> pod_spec --> pod_security, volume, placement, image, demand
+//!         --> endpoint, workspace (no pod spec)   --> the parts of the same
+//!         --> fallback: templates of other kinds, else doors
+//! ```
+
+mod apps;
+mod demand;
+mod doors;
+mod endpoint;
+mod fallback;
+mod hyperpod;
+mod image;
+pub mod instance;
+mod job;
+mod json;
+#[cfg(test)]
+mod laws;
+mod placement;
+mod pod;
+mod pod_security;
+mod pod_spec;
+mod pytorch;
+mod volume;
+mod workload;
+mod workspace;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::Value;
 
 use crate::amounts::Amounts;
 use crate::vocabulary::{Class, ContainerKind, Control, DoorKind, VolumeKind};
+
+use self::json::Node;
+
+/// What is under review: group, kind and plural of the object itself, as the review's `requestKind` and
+/// `requestResource` name them. The version is left out: all served versions of a kind are read alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KindRef<'a> {
+    pub group: &'a str,
+    pub kind: &'a str,
+    /// The plural; empty where nobody knows it (a manifest that is checked offline).
+    pub resource: &'a str,
+}
+
+impl KindRef<'_> {
+    /// The plural decides, because AWS spells the same kind in two ways. The kind is compared without case, for want of a
+    /// plural; and to see that a subresource (a `Scale` of `deployments`) is not taken for its parent.
+    fn is(&self, group: &str, plural: &str, kind: &str) -> bool {
+        self.group == group
+            && (self.kind.eq_ignore_ascii_case(kind) || (self.resource == plural && !self.is_subresource_body()))
+    }
+
+    /// Objects that are sent to a subresource and stand under the plural of its parent.
+    fn is_subresource_body(&self) -> bool {
+        self.kind.ends_with("Options") || ["Scale", "Eviction", "Binding", "TokenRequest"].contains(&self.kind)
+    }
+}
+
+/// Why facts cannot be had. The object is to be refused: what cannot be read cannot be judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FactsError {
+    /// JSON pointer of the field.
+    pub pointer: String,
+    /// What is wrong there, to follow the field's name in a sentence.
+    pub problem: String,
+}
+
+impl fmt::Display for FactsError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pointer, problem } = self;
+        match pointer.as_str() {
+            "" => write!(formatter, "the object {problem}"),
+            pointer => write!(formatter, "`{pointer}` {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for FactsError {}
+
+/// Reads what an object asks for. An error names the field and what is wrong with it.
+pub fn extract(kind: &KindRef<'_>, object: &Value) -> Result<Facts, FactsError> {
+    let object = Node::root(object)?;
+    match READERS.iter().find(|(group, plural, name, _)| kind.is(group, plural, name)) {
+        Some((.., read)) => read(&object).map(Facts::Workload),
+        None => fallback::read(kind, &object),
+    }
+}
+
+type Reader = fn(&Node<'_, '_>) -> Result<Workload, FactsError>;
+
+/// Group, plural and kind of what runs pods, and how it is read.
+const READERS: &[(&str, &str, &str, Reader)] = &[
+    ("", "pods", "Pod", pod::read),
+    ("batch", "jobs", "Job", job::read),
+    ("apps", "replicasets", "ReplicaSet", apps::replica_set),
+    ("apps", "deployments", "Deployment", apps::deployment),
+    ("apps", "statefulsets", "StatefulSet", apps::stateful_set),
+    ("apps", "daemonsets", "DaemonSet", apps::daemon_set),
+    ("", "replicationcontrollers", "ReplicationController", apps::replica_set),
+    ("batch", "cronjobs", "CronJob", job::cron_job),
+    ("kubeflow.org", "pytorchjobs", "PyTorchJob", pytorch::read),
+    ("sagemaker.amazonaws.com", "hyperpodpytorchjobs", "HyperPodPyTorchJob", hyperpod::read),
+    ("inference.sagemaker.aws.amazon.com", "inferenceendpointconfigs", "InferenceEndpointConfig", endpoint::inference),
+    ("inference.sagemaker.aws.amazon.com", "jumpstartmodels", "JumpStartModel", endpoint::jump_start),
+    ("workspace.jupyter.org", "workspaces", "Workspace", workspace::read),
+];
 
 /// What an object asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,13 +142,13 @@ pub struct Workload {
     pub queues: BTreeSet<String>,
     /// Priority classes named by label or by `priorityClassName`, on the object or in a template.
     pub priority_classes: BTreeSet<String>,
-    /// ServiceAccount named outside a pod template (Workspace, endpoint kinds), with the pointer of the field.
+    /// ServiceAccount named outside a pod template (Workspace, endpoint kinds). Their synthetic templates name it too.
     pub service_account: Option<String>,
     /// IAM role ARNs that the object names.
     pub roles: BTreeSet<String>,
     /// Storage outside the pods that endpoint kinds name.
     pub storage: BTreeSet<StorageUse>,
-    /// Claims that come with the object (StatefulSet `volumeClaimTemplates`).
+    /// Claims that come with the object: names of a StatefulSet's `volumeClaimTemplates`, the home claim of a Space.
     pub claim_templates: BTreeSet<String>,
     /// Fields that this version does not know, in a place that matters, outside the templates; JSON pointers.
     pub unknown_fields: BTreeSet<String>,
@@ -100,6 +205,8 @@ pub struct PodTemplate {
     /// Extended resources of one pod, by the rule of Kubernetes' own pod requests.
     pub per_pod: Amounts,
     pub service_account: Option<String>,
+    /// `priorityClassName`.
+    pub priority_class: Option<String>,
     pub containers: Vec<Container>,
     pub volumes: Vec<Volume>,
     pub host_network: bool,
@@ -137,10 +244,12 @@ pub struct Container {
     pub pointer: String,
     pub name: String,
     pub kind: ContainerKind,
+    /// Empty where a synthetic template names none (a JumpStart model, a Space that leaves it to its template): only the
+    /// pod shows it.
     pub image: Image,
-    /// Accelerators this container asks (see `amounts::is_accelerator`), whole, in units.
+    /// Counted resources this container asks (see `amounts::is_counted`), whole, in units.
     pub amounts: Amounts,
-    /// Names and values of NVIDIA_VISIBLE_DEVICES and its like, other than the neutral value.
+    /// Sets NVIDIA_VISIBLE_DEVICES or its like to a value that hands out devices, or mounts what stands for one.
     pub sees_every_gpu: bool,
     pub privileged: bool,
     /// Kubernetes' default is true.
@@ -167,7 +276,7 @@ pub struct Image {
     pub digest: Option<String>,
 }
 
-/// A volume of a pod.
+/// A volume of a pod. A projected volume gives several of one name: one for each Secret in it and one for the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
     /// JSON pointer of the volume.
@@ -175,7 +284,7 @@ pub struct Volume {
     /// Name within the pod.
     pub name: String,
     pub kind: VolumeKind,
-    /// Of the claim, ConfigMap or Secret.
+    /// Name of the claim, ConfigMap or Secret; the reference of an image; what an ephemeral claim binds to by name.
     pub source: Option<String>,
     /// hostPath, cleaned of `.`, `..` and `//`.
     pub path: Option<String>,

@@ -1,0 +1,313 @@
+//! Ways past the gate: objects that run nothing and yet give somebody an identity, a right, a volume, an address or a
+//! place in a queue. Each is a question of its own, so none passes because an object of its kind may be created.
+//!
+//! All labels of a Namespace are doors, because only the site knows which of them select webhooks or bind a team; policies
+//! look at the detail. What an update takes away is seen by comparing with the doors of the old object.
+
+use std::collections::BTreeSet;
+
+use super::json::Node;
+use super::{FactsError, KindRef};
+use crate::vocabulary::DoorKind;
+
+type Doors = BTreeSet<(DoorKind, String)>;
+type Reader = fn(&Node<'_, '_>, &mut Doors) -> Result<(), FactsError>;
+
+/// Group, plural and kind of what may open a door, and how it is read.
+const READERS: &[(&str, &str, &str, Reader)] = &[
+    ("", "secrets", "Secret", secret),
+    ("", "serviceaccounts", "ServiceAccount", service_account),
+    ("authentication.k8s.io", "", "TokenRequest", token_request),
+    ("rbac.authorization.k8s.io", "roles", "Role", role),
+    ("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", role),
+    ("rbac.authorization.k8s.io", "rolebindings", "RoleBinding", role_binding),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding", role_binding),
+    ("", "persistentvolumes", "PersistentVolume", persistent_volume),
+    ("", "persistentvolumeclaims", "PersistentVolumeClaim", claim),
+    ("", "services", "Service", service),
+    ("", "namespaces", "Namespace", namespace),
+    ("", "bindings", "Binding", binding),
+    ("kueue.x-k8s.io", "workloads", "Workload", queue_workload),
+];
+
+/// Groups of which every object is a door.
+const GROUPS: &[(&str, DoorKind)] = &[
+    ("kueue.x-k8s.io", DoorKind::QueueConfiguration),
+    ("admissionregistration.k8s.io", DoorKind::GateConfiguration),
+    ("cedargate.dev", DoorKind::GateConfiguration),
+];
+
+pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Doors, FactsError> {
+    let mut doors = Doors::new();
+    if let Some((.., read)) = READERS.iter().find(|(group, plural, name, _)| kind.is(group, plural, name)) {
+        read(object, &mut doors)?;
+    } else if let Some((_, door)) = GROUPS.iter().find(|(group, _)| kind.group == *group) {
+        let name = object.object("metadata")?.string("name")?.unwrap_or_default();
+        doors.insert((*door, format!("{} {name}", kind.kind)));
+    }
+    Ok(doors)
+}
+
+fn secret(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    if object.string("type")? == Some("kubernetes.io/service-account-token") {
+        let annotations = object.object("metadata")?.string_map("annotations")?;
+        let name = annotations.get("kubernetes.io/service-account.name").cloned().unwrap_or_default();
+        doors.insert((DoorKind::ServiceAccountToken, name));
+    }
+    Ok(())
+}
+
+fn service_account(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    for (key, value) in object.object("metadata")?.string_map("annotations")? {
+        if key.starts_with("eks.amazonaws.com/") {
+            doors.insert((DoorKind::RoleAnnotation, format!("{key}={value}")));
+        }
+    }
+    Ok(())
+}
+
+fn token_request(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let audiences = object.object("spec")?.strings("audiences")?;
+    doors.insert((DoorKind::TokenRequest, audiences.join(",")));
+    Ok(())
+}
+
+fn role(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    for rule in object.objects("rules")? {
+        let rule = Rule::read(&rule?)?;
+        let grants = [
+            (rule.impersonates(), DoorKind::GrantImpersonate),
+            (rule.grants_on_roles("escalate"), DoorKind::GrantEscalate),
+            (rule.grants_on_roles("bind"), DoorKind::GrantBind),
+            (rule.reads_secrets_widely(), DoorKind::GrantSecrets),
+            (rule.reaches_nodes(), DoorKind::GrantNodesProxy),
+        ];
+        let granted = grants.into_iter().filter(|(grants, _)| *grants);
+        doors.extend(granted.map(|(_, door)| (door, rule.to_string())));
+    }
+    Ok(())
+}
+
+/// A rule of a role.
+struct Rule<'j> {
+    verbs: Vec<&'j str>,
+    groups: Vec<&'j str>,
+    resources: Vec<&'j str>,
+    named: bool,
+}
+
+impl<'j> Rule<'j> {
+    fn read(rule: &Node<'j, '_>) -> Result<Self, FactsError> {
+        Ok(Self {
+            verbs: rule.strings("verbs")?,
+            groups: rule.strings("apiGroups")?,
+            resources: rule.strings("resources")?,
+            named: !rule.list("resourceNames")?.is_empty(),
+        })
+    }
+
+    fn grants(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|granted| *granted == verb || *granted == "*")
+    }
+
+    fn touches(&self, group: &str, resource: &str) -> bool {
+        self.groups.iter().any(|granted| *granted == group || *granted == "*")
+            && self.resources.iter().any(|granted| *granted == resource || *granted == "*")
+    }
+
+    /// Constrained impersonation has verbs of its own, all of which start alike.
+    fn impersonates(&self) -> bool {
+        let of_any_kind = self.verbs.iter().any(|verb| verb.starts_with("impersonate"));
+        let by_wildcard = ["users", "groups", "serviceaccounts"].iter().any(|resource| self.touches("", resource))
+            || self.groups.contains(&"authentication.k8s.io");
+        of_any_kind || (self.verbs.contains(&"*") && by_wildcard)
+    }
+
+    fn grants_on_roles(&self, verb: &str) -> bool {
+        let on_roles = ["roles", "clusterroles"].iter().any(|role| self.touches("rbac.authorization.k8s.io", role));
+        self.grants(verb) && on_roles
+    }
+
+    fn reads_secrets_widely(&self) -> bool {
+        let reads = ["get", "list", "watch"].iter().any(|verb| self.grants(verb));
+        reads && !self.named && self.touches("", "secrets")
+    }
+
+    /// The kubelet's API behind it starts processes in any pod of the node.
+    fn reaches_nodes(&self) -> bool {
+        ["nodes/proxy", "nodes/*", "*/proxy", "*/*"].iter().any(|resource| self.touches("", resource))
+    }
+}
+
+impl std::fmt::Display for Rule<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} on {}", self.verbs.join(","), self.resources.join(","))
+    }
+}
+
+fn role_binding(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let role = object.object("roleRef")?;
+    let text = |key| Ok(role.string(key)?.unwrap_or_default());
+    doors.insert((DoorKind::GrantBind, format!("{} {}", text("kind")?, text("name")?)));
+    Ok(())
+}
+
+fn persistent_volume(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let spec = object.object("spec")?;
+    for source in ["hostPath", "local"] {
+        let path = spec.object(source)?.string("path")?;
+        doors.extend(path.map(|path| (DoorKind::HostPathVolume, path.to_owned())));
+    }
+    Ok(())
+}
+
+/// A claim that names its volume takes one that is there, another team's perhaps.
+fn claim(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let spec = object.object("spec")?;
+    let sources = [
+        spec.name("volumeName")?,
+        spec.object("dataSource")?.name("name")?,
+        spec.object("dataSourceRef")?.name("name")?,
+    ];
+    doors.extend(sources.into_iter().flatten().map(|name| (DoorKind::VolumeRebinding, name)));
+    Ok(())
+}
+
+fn service(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    for address in object.object("spec")?.strings("externalIPs")? {
+        doors.insert((DoorKind::ExternalAddress, address.to_owned()));
+    }
+    Ok(())
+}
+
+fn namespace(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    for (key, value) in object.object("metadata")?.string_map("labels")? {
+        // Kubernetes keeps this one equal to the name.
+        if key != "kubernetes.io/metadata.name" {
+            doors.insert((DoorKind::NamespaceLabels, format!("{key}={value}")));
+        }
+    }
+    Ok(())
+}
+
+fn binding(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let node = object.object("target")?.string("name")?.unwrap_or_default();
+    doors.insert((DoorKind::PodBinding, node.to_owned()));
+    Ok(())
+}
+
+/// Who writes Kueue's record of a workload can admit it.
+fn queue_workload(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let metadata = object.object("metadata")?;
+    doors.insert((DoorKind::QueueAdmission, metadata.string("name")?.unwrap_or_default().to_owned()));
+    let boost = metadata.object("annotations")?.string("kueue.x-k8s.io/priority-boost")?;
+    doors.extend(boost.map(|boost| (DoorKind::PriorityBoost, boost.to_owned())));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::{Facts, Object, extract};
+    use super::*;
+
+    fn doors(group: &str, kind: &str, object: Value) -> Vec<(DoorKind, String)> {
+        let kind = KindRef { group, kind, resource: "" };
+        match extract(&kind, &object).expect("facts") {
+            Facts::Object(Object { doors }) => doors.into_iter().collect(),
+            Facts::Workload(_) => unreachable!("runs nothing"),
+        }
+    }
+
+    #[test]
+    fn each_door() {
+        let rbac = "rbac.authorization.k8s.io";
+        let rule = |verbs: &[&str], group: &str, resources: &[&str]| {
+            json!({"rules": [{"verbs": verbs, "apiGroups": [group], "resources": resources}]})
+        };
+        type Case<'a> = (&'a str, &'a str, Value, &'a [(DoorKind, &'a str)]);
+        let table: &[Case<'_>] = &[
+            ("", "Secret", json!({"type": "Opaque"}), &[]),
+            (
+                "",
+                "Secret",
+                json!({
+                    "type": "kubernetes.io/service-account-token",
+                    "metadata": {"annotations": {"kubernetes.io/service-account.name": "sa"}},
+                }),
+                &[(DoorKind::ServiceAccountToken, "sa")],
+            ),
+            (
+                "",
+                "ServiceAccount",
+                json!({"metadata": {"annotations": {"a": "b", "eks.amazonaws.com/role-arn": "arn"}}}),
+                &[(DoorKind::RoleAnnotation, "eks.amazonaws.com/role-arn=arn")],
+            ),
+            ("authentication.k8s.io", "TokenRequest", json!({"spec": {"audiences": ["a"]}}), &[(DoorKind::TokenRequest, "a")]),
+            (rbac, "Role", rule(&["get", "create"], "", &["pods"]), &[]),
+            (rbac, "Role", rule(&["impersonate"], "", &["users"]), &[(DoorKind::GrantImpersonate, "impersonate on users")]),
+            (
+                rbac,
+                "Role",
+                rule(&["impersonate-on:user-info:list"], "", &["pods"]),
+                &[(DoorKind::GrantImpersonate, "impersonate-on:user-info:list on pods")],
+            ),
+            (rbac, "Role", rule(&["*"], "", &["serviceaccounts"]), &[(DoorKind::GrantImpersonate, "* on serviceaccounts")]),
+            (rbac, "Role", rule(&["escalate"], rbac, &["roles"]), &[(DoorKind::GrantEscalate, "escalate on roles")]),
+            (rbac, "Role", rule(&["bind"], rbac, &["clusterroles"]), &[(DoorKind::GrantBind, "bind on clusterroles")]),
+            (rbac, "Role", rule(&["list"], "", &["secrets"]), &[(DoorKind::GrantSecrets, "list on secrets")]),
+            (rbac, "Role", rule(&["create"], "", &["secrets"]), &[]),
+            (rbac, "ClusterRole", rule(&["get"], "", &["nodes/proxy"]), &[(DoorKind::GrantNodesProxy, "get on nodes/proxy")]),
+            (
+                rbac,
+                "ClusterRole",
+                rule(&["*"], "*", &["*"]),
+                &[
+                    (DoorKind::GrantImpersonate, "* on *"),
+                    (DoorKind::GrantEscalate, "* on *"),
+                    (DoorKind::GrantBind, "* on *"),
+                    (DoorKind::GrantSecrets, "* on *"),
+                    (DoorKind::GrantNodesProxy, "* on *"),
+                ],
+            ),
+            (
+                rbac,
+                "RoleBinding",
+                json!({"roleRef": {"kind": "ClusterRole", "name": "admin"}}),
+                &[(DoorKind::GrantBind, "ClusterRole admin")],
+            ),
+            ("", "PersistentVolume", json!({"spec": {"hostPath": {"path": "/"}}}), &[(DoorKind::HostPathVolume, "/")]),
+            ("", "PersistentVolume", json!({"spec": {"csi": {"driver": "fsx.csi.aws.com"}}}), &[]),
+            ("", "PersistentVolumeClaim", json!({"spec": {"volumeName": "pv"}}), &[(DoorKind::VolumeRebinding, "pv")]),
+            ("", "PersistentVolumeClaim", json!({"spec": {"storageClassName": ""}}), &[]),
+            ("", "Service", json!({"spec": {"externalIPs": ["10.0.0.1"]}}), &[(DoorKind::ExternalAddress, "10.0.0.1")]),
+            (
+                "",
+                "Namespace",
+                json!({"metadata": {"labels": {"kubernetes.io/metadata.name": "a", "team": "b"}}}),
+                &[(DoorKind::NamespaceLabels, "team=b")],
+            ),
+            ("", "Binding", json!({"target": {"name": "node"}}), &[(DoorKind::PodBinding, "node")]),
+            (
+                "kueue.x-k8s.io",
+                "Workload",
+                json!({"metadata": {"name": "w", "annotations": {"kueue.x-k8s.io/priority-boost": "9"}}}),
+                &[(DoorKind::QueueAdmission, "w"), (DoorKind::PriorityBoost, "9")],
+            ),
+            (
+                "kueue.x-k8s.io",
+                "ClusterQueue",
+                json!({"metadata": {"name": "q"}}),
+                &[(DoorKind::QueueConfiguration, "ClusterQueue q")],
+            ),
+            ("cedargate.dev", "Team", json!({"metadata": {"name": "a"}}), &[(DoorKind::GateConfiguration, "Team a")]),
+            ("", "ConfigMap", json!({"data": {"a": "b"}}), &[]),
+        ];
+        for (group, kind, object, expected) in table {
+            let expected: BTreeSet<_> = expected.iter().map(|(door, detail)| (*door, (*detail).to_owned())).collect();
+            let found: BTreeSet<_> = doors(group, kind, object.clone()).into_iter().collect();
+            assert_eq!(found, expected, "{kind} {object}");
+        }
+    }
+}

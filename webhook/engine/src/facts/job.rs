@@ -1,0 +1,112 @@
+//! Jobs and CronJobs of `batch`.
+
+use super::demand::{self, Count, Group};
+use super::json::Node;
+use super::workload::workload;
+use super::{Demand, FactsError, PodTemplate, Workload, pod_spec};
+use crate::vocabulary::Class;
+
+pub(super) fn read(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
+    let spec = object.object("spec")?;
+    let suspended = spec.flag("suspend")?;
+    let (template, demand) = job(&spec, suspended)?;
+    Ok(Workload { suspended, ..workload(object, Class::Batch, vec![template], demand)? })
+}
+
+/// A CronJob holds nothing itself: each of its Jobs is admitted and reserves. The ceiling is that of one Job, so that one
+/// that can never fit is refused when it is written; by default Jobs may overlap, hence no bound on pods.
+pub(super) fn cron_job(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
+    let spec = object.object("spec")?;
+    let job_template = spec.object("jobTemplate")?;
+    let (template, demand) = job(&job_template.object("spec")?, true)?;
+    let overlaps = matches!(spec.string("concurrencyPolicy")?, None | Some("" | "Allow"));
+    let pods_ceiling = demand.pods_ceiling.filter(|_| !overlaps);
+    let demand = Demand { reserves: false, pods_ceiling, ..demand };
+    Ok(Workload { suspended: spec.flag("suspend")?, ..workload(object, Class::Batch, vec![template], demand)? })
+}
+
+fn job(spec: &Node<'_, '_>, suspended: bool) -> Result<(PodTemplate, Demand), FactsError> {
+    let template = pod_spec::template(&spec.object("template")?)?;
+    let count = Count::fixed(pods_at_once(spec)?);
+    let demand = demand::bounded(&[Group { per_pod: &template.per_pod, count }], suspended);
+    Ok((template, demand))
+}
+
+/// Kubernetes never runs more pods at once than are still to complete. Without `completions` any number may.
+fn pods_at_once(spec: &Node<'_, '_>) -> Result<u64, FactsError> {
+    let parallelism = spec.count("parallelism")?.unwrap_or(1);
+    Ok(spec.count("completions")?.map_or(parallelism, |completions| parallelism.min(completions)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::facts::Bound;
+
+    fn spec(fields: Value) -> Value {
+        let mut spec = fields;
+        spec["template"] = json!({"spec": {"containers": [
+            {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 2}}},
+        ]}});
+        spec
+    }
+
+    fn gpus(demand: &Demand) -> (u64, u64) {
+        let Bound::AtMost(ceiling) = &demand.ceiling else { unreachable!("a Job has a bound") };
+        (demand.floor.get("nvidia.com/gpu"), ceiling.get("nvidia.com/gpu"))
+    }
+
+    #[test]
+    fn the_smaller_of_parallelism_and_completions() -> Result<(), FactsError> {
+        for (fields, expected) in [
+            (json!({}), (2, 2)),
+            (json!({"parallelism": 8}), (16, 16)),
+            (json!({"parallelism": 8, "completions": 2}), (4, 4)),
+            (json!({"completions": 5}), (2, 2)),
+            (json!({"parallelism": 0}), (0, 0)),
+            (json!({"parallelism": 3, "suspend": true}), (0, 6)),
+        ] {
+            let object = json!({"spec": spec(fields.clone())});
+            let job = read(&Node::root(&object)?)?;
+            assert_eq!(gpus(&job.demand), expected, "{fields}");
+            assert_eq!(job.suspended, fields["suspend"] == true);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn cron_jobs_reserve_nothing() -> Result<(), FactsError> {
+        for (policy, pods_ceiling) in [(json!(null), None), (json!("Allow"), None), (json!("Forbid"), Some(3))] {
+            let object = json!({"spec": {
+                "concurrencyPolicy": policy,
+                "jobTemplate": {"spec": spec(json!({"parallelism": 3}))},
+            }});
+            let cron_job = cron_job(&Node::root(&object)?)?;
+            assert!(!cron_job.demand.reserves);
+            assert_eq!(gpus(&cron_job.demand), (0, 6));
+            assert_eq!((cron_job.demand.pods, cron_job.demand.pods_ceiling), (0, pods_ceiling));
+            assert_eq!(cron_job.templates[0].pointer, "/spec/jobTemplate/spec/template");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn absurd_numbers_stick_or_are_refused() -> Result<(), FactsError> {
+        let most = json!({"spec": spec(json!({"parallelism": i64::MAX}))});
+        let most = read(&Node::root(&most)?)?;
+        assert_eq!(gpus(&most.demand), (crate::amounts::MAX, crate::amounts::MAX));
+        for (value, problem) in [
+            (json!(1_u64 << 63), "is `9223372036854775808`, which is too large"),
+            (json!(-1), "is `-1` but must not be negative"),
+            (json!("1e0"), "must be a whole number"),
+            (json!([1]), "must be a whole number"),
+        ] {
+            let object = json!({"spec": spec(json!({"parallelism": value}))});
+            let error = read(&Node::root(&object)?).expect_err("no count");
+            assert_eq!(error.to_string(), format!("`/spec/parallelism` {problem}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! Puts a workload together: what every kind carries in the same places.
+
+use std::collections::BTreeSet;
+
+use super::json::Node;
+use super::{Demand, FactsError, PodTemplate, Workload};
+use crate::vocabulary::Class;
+
+const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+const PRIORITY_LABEL: &str = "kueue.x-k8s.io/priority-class";
+
+/// A workload with its queues and priorities, which may be named on the object or on its templates. What only some kinds
+/// have is for the kind to add.
+pub(super) fn workload(
+    object: &Node<'_, '_>,
+    class: Class,
+    templates: Vec<PodTemplate>,
+    demand: Demand,
+) -> Result<Workload, FactsError> {
+    let labels = object.object("metadata")?.string_map("labels")?;
+    let named = |label: &str| -> BTreeSet<String> {
+        let labels = std::iter::once(&labels).chain(templates.iter().map(|template| &template.labels));
+        labels.filter_map(|labels| labels.get(label)).filter(|name| !name.is_empty()).cloned().collect()
+    };
+    let queues = named(QUEUE_LABEL);
+    let mut priority_classes = named(PRIORITY_LABEL);
+    priority_classes.extend(templates.iter().filter_map(|template| template.priority_class.clone()));
+    Ok(Workload {
+        class,
+        templates,
+        demand,
+        suspended: false,
+        queues,
+        priority_classes,
+        service_account: None,
+        roles: BTreeSet::new(),
+        storage: BTreeSet::new(),
+        claim_templates: BTreeSet::new(),
+        unknown_fields: BTreeSet::new(),
+    })
+}
