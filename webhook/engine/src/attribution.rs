@@ -1,0 +1,609 @@
+//! Whose work is this? Every rule of DESIGN.md section 2, as one function from a review to an [`Attribution`].
+//!
+//! ```text
+//! pod  <- ReplicaSet <- Deployment (stamped: alice)        the walk goes up controller references by UID
+//!  |                                                        and stops at the first stamped object
+//!  +-- made by kube-system/replicaset-controller: trusted, so the walk is allowed at all
+//! ```
+//!
+//! Two principals come out: the *actor*, asked about the request itself, and the *user*, asked about what the workload
+//! takes. They differ where a trusted controller acts for the person who submitted the root.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::changes::Changes;
+use crate::cluster::{Cluster, Meta, OwnerReference, StoredObject};
+use crate::facts::Facts;
+use crate::identity::{Caller, Component, IamCaller, IamName};
+use crate::review::{Operation, Review};
+use crate::snapshot::Snapshot;
+use crate::stamp::{self, Submitter, SubmitterName};
+use crate::team::Team;
+use crate::vocabulary::{Change, ComponentKind, Origin};
+
+/// Whom a question is asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Principal {
+    Submitter(Submitter),
+    ServiceAccount { namespace: String, name: String },
+    Component { kind: ComponentKind, name: String },
+    Stranger { name: String },
+}
+
+/// Whose work an object is, and who is asking now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attribution {
+    /// Asked about the request itself.
+    pub actor: Principal,
+    pub actor_origin: Origin,
+    /// Asked about what the workload takes.
+    pub user: Principal,
+    pub user_origin: Origin,
+    /// The person who submitted the root: absent for a shared role, a legacy root, a submitter who left.
+    pub owner: Option<String>,
+    /// What the object must carry; `None` where the gate writes no stamp.
+    pub stamp: Option<Submitter>,
+    pub root: Root,
+    /// Owners on the way up, the nearest first, the root last. Empty for a root.
+    pub chain: Vec<Arc<StoredObject>>,
+    pub notes: Vec<Note>,
+    /// A trusted controller changed nothing beyond what is its job: nobody is asked.
+    pub unquestioned: bool,
+}
+
+/// The object at the top.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Root {
+    /// The object under review.
+    Itself,
+    /// Somebody else's, already in the cluster.
+    Stored(Arc<StoredObject>),
+}
+
+/// Something that the record and the person should know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Note {
+    /// The root is older than the gate, or another team's: its stamp is ignored, it belongs to the team.
+    Legacy,
+    /// The submitter is no longer a member: the team goes on in their place.
+    SubmitterLeft,
+    /// Another person changed what runs: the stamp's person is none from now on.
+    Rewritten,
+}
+
+/// Why nobody can be named. Each is a refusal.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum AttributionError {
+    #[error("the identity `{username}` is not believed: {why}")]
+    Untrusted { username: String, why: String },
+    #[error("{controller} made this {kind} with {count} controller references, not one")]
+    NoController { controller: String, kind: String, count: usize },
+    #[error("{controller} is not trusted to act for {owner_kind} `{owner}`")]
+    NotItsOwner { controller: String, owner_kind: String, owner: String },
+    /// One quorum GET may still find it; after that the answer is final.
+    #[error("its owner {kind} `{name}` is gone", kind = .0.kind, name = .0.name)]
+    OwnerGone(OwnerReference),
+    #[error("{kind} `{name}` came past the gate, so nobody knows who submitted it")]
+    Unattributed { kind: String, name: String },
+    #[error("{name} is no longer a member of {team}, and a CronJob does not outlive that")]
+    SubmitterLeft { name: String, team: String },
+    #[error("the reserved key `{key}` stands in `{path}`")]
+    ReservedKey { key: String, path: String },
+    #[error("the stamp is not the one that the gate set")]
+    ForeignStamp,
+    #[error("this {kind} is made by a controller, and only its owner is changed by hand")]
+    ControllerMade { kind: String },
+    #[error("owner references nest deeper than {MAX_DEPTH}")]
+    TooDeep,
+}
+
+/// RayCronJob -> RayJob -> Job -> Pod is four; twice that is a loop.
+const MAX_DEPTH: usize = 8;
+
+/// Which endpoint asks: `/mutate` writes the stamp that `/validate` then insists on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Mutate,
+    Validate,
+}
+
+/// Names whose work it is. `team` is the namespace's; outside team namespaces nothing is stamped.
+pub fn attribute(
+    review: &Review,
+    caller: &Caller,
+    team: Option<&Arc<Team>>,
+    phase: Phase,
+    snapshot: &Snapshot,
+) -> Result<Attribution, AttributionError> {
+    let walk = Walk { snapshot, team };
+    if let (Caller::Untrusted { username, why }, Some(_)) = (caller, team) {
+        return Err(AttributionError::Untrusted { username: username.clone(), why: why.clone() });
+    }
+    let (actor, origin) = walk.principal(caller);
+    let asked = Asked { review, actor, origin, phase };
+    match (team, caller, review.operation) {
+        (None, ..) => Ok(asked.by_the_actor(None, Root::Itself)),
+        (Some(_), Caller::Component(component), Operation::Create) => walk.child(&asked, component),
+        (Some(_), Caller::Component(component), Operation::Update) => walk.maintained(&asked, component),
+        (Some(team), _, Operation::Create) if is_main_resource(review) => walk.root(&asked, team),
+        (Some(team), _, Operation::Update) if is_main_resource(review) => walk.edited(&asked, team),
+        (Some(_), ..) => walk.other(&asked),
+    }
+}
+
+/// `scale`, `exec` and other subresources hold other objects than the kind's own. A Namespace is where work is done, not
+/// work: it carries no stamp.
+fn is_main_resource(review: &Review) -> bool {
+    review.subresource.is_none() && review.kind.kind != "Namespace"
+}
+
+struct Asked<'a> {
+    review: &'a Review,
+    actor: Principal,
+    origin: Origin,
+    phase: Phase,
+}
+
+impl Asked<'_> {
+    fn by_the_actor(&self, stamp: Option<Submitter>, root: Root) -> Attribution {
+        let person = match (&stamp, &self.actor) {
+            (Some(stamp), _) => stamp.person.clone(),
+            (None, Principal::Submitter(submitter)) => submitter.person.clone(),
+            (
+                None,
+                Principal::ServiceAccount { .. } | Principal::Component { .. } | Principal::Stranger { .. },
+            ) => None,
+        };
+        Attribution {
+            actor: self.actor.clone(),
+            actor_origin: self.origin,
+            user: self.actor.clone(),
+            user_origin: self.origin,
+            owner: person,
+            stamp,
+            root,
+            chain: Vec::new(),
+            notes: Vec::new(),
+            unquestioned: false,
+        }
+    }
+}
+
+struct Walk<'a> {
+    snapshot: &'a Snapshot,
+    team: Option<&'a Arc<Team>>,
+}
+
+/// What the walk found at the top.
+struct Found {
+    submitter: Submitter,
+    root: Arc<StoredObject>,
+    /// The way up, the nearest first, the root last.
+    chain: Vec<Arc<StoredObject>>,
+    notes: Vec<Note>,
+}
+
+impl Found {
+    fn new(submitter: Submitter, root: &StoredObject, notes: Vec<Note>) -> Self {
+        let root = Arc::new(root.clone());
+        Self { submitter, chain: vec![Arc::clone(&root)], root, notes }
+    }
+
+    fn below(mut self, stored: &StoredObject) -> Self {
+        self.chain.insert(0, Arc::new(stored.clone()));
+        self
+    }
+}
+
+impl Walk<'_> {
+    fn cluster(&self) -> &Cluster {
+        &self.snapshot.cluster
+    }
+
+    fn principal(&self, caller: &Caller) -> (Principal, Origin) {
+        match caller {
+            Caller::Iam(caller) => (self.iam(caller), Origin::Direct),
+            Caller::PodToken { namespace, name, pod_uid, .. } => self.pod_token(namespace, name, pod_uid),
+            Caller::ServiceAccount { namespace, name } => (self.service_account(namespace, name), Origin::Direct),
+            Caller::Component(Component { kind, name, .. }) => {
+                (Principal::Component { kind: *kind, name: name.clone() }, Origin::Controller)
+            }
+            Caller::Node { name } => {
+                (Principal::Component { kind: ComponentKind::Node, name: name.clone() }, Origin::Controller)
+            }
+            Caller::Stranger { username } | Caller::Untrusted { username, .. } => {
+                (Principal::Stranger { name: username.clone() }, Origin::Direct)
+            }
+        }
+    }
+
+    fn iam(&self, caller: &IamCaller) -> Principal {
+        let Some(membership) = self.snapshot.teams.membership(caller) else {
+            return Principal::Stranger { name: caller.arn.to_string() };
+        };
+        let (partition, account) = (caller.arn.partition.clone(), caller.arn.account.clone());
+        let name = match &caller.name {
+            IamName::PermissionSet(name) => SubmitterName::PermissionSet { partition, account, name: name.clone() },
+            IamName::Role(name) => SubmitterName::Role { partition, account, name: name.clone() },
+            IamName::User(name) => SubmitterName::User { partition, account, name: name.clone() },
+        };
+        Principal::Submitter(Submitter { team: membership.team.name.clone(), name, person: membership.person })
+    }
+
+    fn service_account(&self, namespace: &str, name: &str) -> Principal {
+        match self.snapshot.teams.of_service_account(namespace, name) {
+            Some(team) => Principal::Submitter(Submitter {
+                team: team.name.clone(),
+                name: SubmitterName::ServiceAccount(format!("{namespace}/{name}")),
+                person: None,
+            }),
+            None => Principal::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() },
+        }
+    }
+
+    /// Code in a pod acts as whoever submitted the pod; a token that leads nowhere is a plain service account.
+    fn pod_token(&self, namespace: &str, name: &str, pod_uid: &str) -> (Principal, Origin) {
+        let listed = self.service_account(namespace, name);
+        if matches!(listed, Principal::Submitter(_)) {
+            return (listed, Origin::Direct);
+        }
+        let pod = self.cluster().of_uid(pod_uid).filter(|pod| pod.meta.namespace == namespace);
+        let team = self.snapshot.teams.of_namespace(namespace);
+        let walk = Walk { snapshot: self.snapshot, team };
+        match (pod.and_then(|pod| walk.resolve(pod, 0).ok()), team) {
+            (Some(found), Some(_)) => (Principal::Submitter(found.submitter), Origin::Pod),
+            _ => (listed, Origin::Direct),
+        }
+    }
+
+    /// A root: always stamped, whatever its owner references say.
+    fn root(&self, asked: &Asked<'_>, team: &Team) -> Result<Attribution, AttributionError> {
+        let Some(object) = &asked.review.object else { return Ok(asked.by_the_actor(None, Root::Itself)) };
+        refuse_reserved_keys(object)?;
+        let stamp = match &asked.actor {
+            Principal::Submitter(submitter) => submitter.clone(),
+            // Whoever may create here without being in a team (RBAC and policy decide) leaves the work to the team.
+            Principal::ServiceAccount { .. } | Principal::Component { .. } | Principal::Stranger { .. } => {
+                Submitter::of_team(&team.name)
+            }
+        };
+        insist(asked.phase, object, Some(&stamp.annotation()))?;
+        Ok(asked.by_the_actor(Some(stamp), Root::Itself))
+    }
+
+    /// A person's UPDATE. The stamp names the person who wrote everything that will run.
+    fn edited(&self, asked: &Asked<'_>, team: &Team) -> Result<Attribution, AttributionError> {
+        let (Some(old), Some(new)) = (&asked.review.old_object, &asked.review.object) else {
+            return Ok(self.touched(asked));
+        };
+        let meta = self.meta(asked.review, old);
+        let changes = Changes::between(old, new);
+        if meta.has_controller() && meta.stamp.is_none() && !only_metadata(&changes) {
+            return Err(AttributionError::ControllerMade { kind: meta.kind });
+        }
+        refuse_reserved_keys(new)?;
+        let mut touched = self.touched(asked);
+        let ours = meta.stamp.as_deref().filter(|_| !is_older(&meta, team)).and_then(Submitter::parse);
+        let Some(before) = ours.filter(|stamp| stamp.team == team.name) else {
+            // Not a stamp of ours: it is worth nothing, and stays as it is.
+            insist(asked.phase, new, meta.stamp.as_deref())?;
+            return Ok(touched);
+        };
+        let same_person = matches!(&asked.actor, Principal::Submitter(editor)
+            if editor.team == before.team && editor.person == before.person);
+        let stamp = match changes.rewrites && before.person.is_some() && !same_person {
+            true => {
+                touched.notes.push(Note::Rewritten);
+                Submitter { person: None, ..before }
+            }
+            false => before,
+        };
+        insist(asked.phase, new, Some(&stamp.annotation()))?;
+        // What is new must be fit for whom the stamp names from now on.
+        if touched.notes.contains(&Note::Rewritten) {
+            touched.user = without_person(touched.user);
+        }
+        touched.stamp = Some(stamp);
+        Ok(touched)
+    }
+
+    /// A person's or pod's request that is neither CREATE nor UPDATE of an object itself.
+    fn other(&self, asked: &Asked<'_>) -> Result<Attribution, AttributionError> {
+        let target = self.target(asked.review);
+        let made_by_controller = |target: &StoredObject| target.meta.has_controller() && target.meta.stamp.is_none();
+        match (asked.review.subresource.as_deref(), target) {
+            (Some("scale"), Some(target)) if made_by_controller(&target) => {
+                Err(AttributionError::ControllerMade { kind: target.meta.kind.clone() })
+            }
+            _ => Ok(self.touched(asked)),
+        }
+    }
+
+    /// Subresources, CONNECT and DELETE: the actor is asked, about work that has its owner already.
+    fn touched(&self, asked: &Asked<'_>) -> Attribution {
+        let target = self.target(asked.review);
+        let found = target.as_ref().and_then(|target| self.resolve(target, 0).ok());
+        let root = target.map_or(Root::Itself, Root::Stored);
+        match found {
+            Some(Found { submitter, root, chain, notes }) => Attribution {
+                owner: submitter.person,
+                chain,
+                notes,
+                ..asked.by_the_actor(None, Root::Stored(root))
+            },
+            // Nobody is known: the team owns it.
+            None => Attribution { owner: None, ..asked.by_the_actor(None, root) },
+        }
+    }
+
+    /// The object that a request is about, as it is in the cluster.
+    fn target(&self, review: &Review) -> Option<Arc<StoredObject>> {
+        if let (Some(old), true) = (&review.old_object, is_main_resource(review) || is_pod(review)) {
+            return Some(Arc::new(StoredObject { meta: self.meta(review, old), object: old.clone() }));
+        }
+        stored_target(review, self.cluster()).cloned()
+    }
+
+    fn meta(&self, review: &Review, object: &Value) -> Meta {
+        Meta::read(object, review.namespace.as_deref())
+    }
+
+    /// A child that a trusted controller makes for somebody's root.
+    fn child(&self, asked: &Asked<'_>, component: &Component) -> Result<Attribution, AttributionError> {
+        let Some(object) = asked.review.object.as_ref().filter(|_| is_main_resource(asked.review)) else {
+            return Ok(self.touched(asked));
+        };
+        let meta = self.meta(asked.review, object);
+        let Some(owner) = meta.controller() else {
+            let count = meta.owners.iter().filter(|owner| owner.controller).count();
+            return match runs_pods(asked.review, object) || count > 1 {
+                true => Err(AttributionError::NoController { controller: component.name.clone(), kind: meta.kind, count }),
+                false => Ok(asked.by_the_actor(None, Root::Itself)),
+            };
+        };
+        if !component.entry.acts_for(&owner.group, &owner.kind) {
+            return Err(AttributionError::NotItsOwner {
+                controller: component.name.clone(),
+                owner_kind: owner.kind.clone(),
+                owner: owner.name.clone(),
+            });
+        }
+        let found = self.resolve(&*self.owner(owner, &meta.namespace)?, 0)?;
+        if found.notes.contains(&Note::SubmitterLeft) && owner.kind.ends_with("CronJob") {
+            return Err(self.submitter_left(&found.root));
+        }
+        self.as_the_submitter(asked, object, meta, found)
+    }
+
+    fn as_the_submitter(
+        &self,
+        asked: &Asked<'_>,
+        object: &Value,
+        meta: Meta,
+        found: Found,
+    ) -> Result<Attribution, AttributionError> {
+        let Found { submitter, root, chain, notes } = found;
+        let is_pod = meta.kind == "Pod";
+        match (meta.stamp.as_deref(), is_pod) {
+            // A pod is given its stamp; anything in between is never changed, and may only repeat it.
+            (Some(carried), false) if carried != submitter.annotation() => return Err(AttributionError::ForeignStamp),
+            (_, true) => insist(asked.phase, object, Some(&submitter.annotation()))?,
+            _ => {}
+        }
+        Ok(Attribution {
+            actor: Principal::Submitter(submitter.clone()),
+            actor_origin: Origin::Controller,
+            user: Principal::Submitter(submitter.clone()),
+            user_origin: Origin::Controller,
+            owner: submitter.person.clone(),
+            stamp: is_pod.then_some(submitter),
+            root: Root::Stored(root),
+            chain,
+            notes,
+            unquestioned: false,
+        })
+    }
+
+    /// A trusted controller keeps something going: asked as itself, and as the submitter for what it adds.
+    fn maintained(&self, asked: &Asked<'_>, component: &Component) -> Result<Attribution, AttributionError> {
+        let mut attribution = self.touched(asked);
+        let target = self.target(asked.review);
+        if let Some(found) = target.and_then(|target| self.resolve(&target, 0).ok()) {
+            attribution.user = Principal::Submitter(found.submitter);
+        } else if let Some(team) = self.team {
+            attribution.user = Principal::Submitter(Submitter::of_team(&team.name));
+        }
+        let (Some(old), Some(new), true) =
+            (&asked.review.old_object, &asked.review.object, is_main_resource(asked.review))
+        else {
+            return Ok(attribution);
+        };
+        let before = self.meta(asked.review, old).stamp;
+        if before != self.meta(asked.review, new).stamp && asked.phase == Phase::Validate {
+            self.repeats_the_stamp(new)?;
+        }
+        attribution.unquestioned = Changes::between(old, new).set.iter().all(|change| {
+            component.entry.may_add.contains(change) || is_never_governed(*change)
+        });
+        Ok(attribution)
+    }
+
+    /// An operator that copies annotations down (Spaces) may copy the stamp as it is now.
+    fn repeats_the_stamp(&self, new: &Value) -> Result<(), AttributionError> {
+        let meta = Meta::read(new, None);
+        let resolved = meta.controller().and_then(|owner| self.cluster().of_uid(&owner.uid));
+        let resolved = resolved.and_then(|owner| self.resolve(owner, 0).ok());
+        match (meta.stamp, resolved) {
+            (Some(stamp), Some(found)) if stamp == found.submitter.annotation() => Ok(()),
+            _ => Err(AttributionError::ForeignStamp),
+        }
+    }
+
+    fn owner(&self, owner: &OwnerReference, namespace: &str) -> Result<Arc<StoredObject>, AttributionError> {
+        self.cluster()
+            .of_uid(&owner.uid)
+            .filter(|stored| {
+                stored.meta.namespace == namespace
+                    && stored.meta.group == owner.group
+                    && stored.meta.kind.eq_ignore_ascii_case(&owner.kind)
+            })
+            .cloned()
+            .ok_or_else(|| AttributionError::OwnerGone(owner.clone()))
+    }
+
+    /// Goes up to the first stamped object.
+    fn resolve(&self, stored: &StoredObject, depth: usize) -> Result<Found, AttributionError> {
+        let meta = &stored.meta;
+        let Some(team) = self.team else { return Err(unattributed(meta)) };
+        if depth > MAX_DEPTH {
+            return Err(AttributionError::TooDeep);
+        }
+        let older = is_older(meta, team);
+        if let Some(stamp) = meta.stamp.as_deref().filter(|_| !older) {
+            return Ok(match Submitter::parse(stamp).filter(|stamp| stamp.team == team.name) {
+                Some(stamp) => self.as_of_now(stamp, stored, team),
+                None => legacy(stored, team),
+            });
+        }
+        match meta.controller() {
+            Some(owner) => Ok(self.resolve(&*self.owner(owner, &meta.namespace)?, depth + 1)?.below(stored)),
+            // Older than the gate, or orphaned away from its owner: the team's.
+            None if older || meta.made_by_controller_manager => Ok(legacy(stored, team)),
+            None => Err(unattributed(meta)),
+        }
+    }
+
+    /// Time passes: membership is looked up afresh for every child.
+    fn as_of_now(&self, stamp: Submitter, stored: &StoredObject, team: &Team) -> Found {
+        match stamp.still_member(&self.snapshot.teams) {
+            Some(submitter) => Found::new(submitter, stored, Vec::new()),
+            None => Found::new(Submitter::of_team(&team.name), stored, vec![Note::SubmitterLeft]),
+        }
+    }
+
+    fn submitter_left(&self, root: &StoredObject) -> AttributionError {
+        let stamp = root.meta.stamp.as_deref().and_then(Submitter::parse);
+        let team = self.team.map(|team| team.name.clone()).unwrap_or_default();
+        let name = stamp.map_or_else(|| "the submitter".to_owned(), |stamp| stamp.display().to_owned());
+        AttributionError::SubmitterLeft { name, team }
+    }
+}
+
+/// The stored object that a subresource request is about.
+pub fn stored_target<'a>(review: &Review, cluster: &'a Cluster) -> Option<&'a Arc<StoredObject>> {
+    let namespace = review.namespace.as_deref()?;
+    let kind = kind_of_resource(&review.resource.resource);
+    cluster.named(&review.resource.group, &kind, namespace, review.name.as_deref()?)
+}
+
+/// `deployments` -> `deployment`. Kinds are compared without regard to case, and every governed kind's plural is regular.
+fn kind_of_resource(plural: &str) -> String {
+    plural.strip_suffix('s').unwrap_or(plural).to_owned()
+}
+
+fn is_pod(review: &Review) -> bool {
+    review.kind.group.is_empty() && review.kind.kind == "Pod"
+}
+
+/// Older than the gate's rule over the namespace.
+fn is_older(meta: &Meta, team: &Team) -> bool {
+    matches!((meta.created, team.spec.governed_since), (Some(created), Some(since)) if created < since)
+}
+
+/// What cannot be read is taken for a workload: it must have an owner.
+fn runs_pods(review: &Review, object: &Value) -> bool {
+    match crate::facts::extract(&review.kind_ref(), object) {
+        Ok(Facts::Workload(_)) | Err(_) => true,
+        Ok(Facts::Object(_)) => false,
+    }
+}
+
+fn legacy(stored: &StoredObject, team: &Team) -> Found {
+    Found::new(Submitter::of_team(&team.name), stored, vec![Note::Legacy])
+}
+
+fn unattributed(meta: &Meta) -> AttributionError {
+    AttributionError::Unattributed { kind: meta.kind.clone(), name: meta.name.clone() }
+}
+
+fn without_person(principal: Principal) -> Principal {
+    match principal {
+        Principal::Submitter(submitter) => Principal::Submitter(Submitter { person: None, ..submitter }),
+        other @ (Principal::ServiceAccount { .. } | Principal::Component { .. } | Principal::Stranger { .. }) => other,
+    }
+}
+
+/// `/validate` sees the final object: the stamp is there, and it is ours.
+fn insist(phase: Phase, object: &Value, expected: Option<&str>) -> Result<(), AttributionError> {
+    let carried = crate::json::text(object, &["metadata", "annotations", stamp::SUBMITTED_BY]);
+    match phase {
+        Phase::Mutate => Ok(()),
+        Phase::Validate if carried == expected => Ok(()),
+        Phase::Validate => Err(AttributionError::ForeignStamp),
+    }
+}
+
+/// Only metadata may be edited on what a controller made.
+fn only_metadata(changes: &Changes) -> bool {
+    changes.set.iter().all(|change| {
+        matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue | Change::Priority)
+    })
+}
+
+/// Bookkeeping that takes nothing.
+fn is_never_governed(change: Change) -> bool {
+    match change {
+        Change::Labels | Change::Annotations | Change::Finalizers => true,
+        Change::Image
+        | Change::Command
+        | Change::Env
+        | Change::Resources
+        | Change::Replicas
+        | Change::Placement
+        | Change::Identity
+        | Change::Storage
+        | Change::Queue
+        | Change::Priority
+        | Change::Suspend
+        | Change::Owners
+        | Change::Other => false,
+    }
+}
+
+/// The stamp's keys belong into the root's own metadata, which the gate overwrites; anywhere below they would reach pods.
+fn refuse_reserved_keys(object: &Value) -> Result<(), AttributionError> {
+    for list in ["labels", "annotations"] {
+        let known = [stamp::SUBMITTED_BY, stamp::REASON, stamp::TEAM, stamp::PERSON, stamp::COST_CENTER];
+        let unknown = crate::json::object(object, &["metadata", list])
+            .keys()
+            .find(|key| key.starts_with(stamp::PREFIX) && !known.contains(&key.as_str()));
+        if let Some(key) = unknown {
+            return Err(AttributionError::ReservedKey { key: key.clone(), path: format!("/metadata/{list}") });
+        }
+    }
+    object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata").try_for_each(|(key, value)| {
+        reserved_below(value, &format!("/{key}"))
+    })
+}
+
+fn reserved_below(value: &Value, path: &str) -> Result<(), AttributionError> {
+    match value {
+        Value::Object(map) => map.iter().try_for_each(|(key, value)| {
+            let reserved = value.as_object().filter(|_| key == "labels" || key == "annotations");
+            match reserved.and_then(|map| map.keys().find(|key| key.starts_with(stamp::PREFIX))) {
+                Some(found) => {
+                    Err(AttributionError::ReservedKey { key: found.clone(), path: format!("{path}/{key}") })
+                }
+                None => reserved_below(value, &format!("{path}/{key}")),
+            }
+        }),
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, value)| reserved_below(value, &format!("{path}/{index}"))),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
+}

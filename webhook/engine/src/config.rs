@@ -1,0 +1,142 @@
+//! What a site configures about its cluster: whom to believe, and which parts of the cluster are trusted to act for others.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::vocabulary::{Change, ComponentKind};
+
+/// The default list of trusted controllers, with the service accounts that Kubernetes and HyperPod use.
+pub const DEFAULT_CONTROLLERS: &str = include_str!("config/controllers.yaml");
+
+/// What was typed; every field has a default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Config {
+    /// Accounts whose roles are believed. Empty: none is.
+    pub accounts: BTreeSet<String>,
+    pub partitions: BTreeSet<String>,
+    /// IANA time zone of `context.hour` and `context.weekday`.
+    pub time_zone: String,
+    /// Only sessions with temporary credentials (`ASIA...`) count.
+    pub require_temporary_credentials: bool,
+    /// Service-account tokens must carry a credential id (Kubernetes 1.32 or later, and EKS). Impersonation does not.
+    pub require_credential_id: bool,
+    /// Parts of the cluster that act for others.
+    pub controllers: Vec<Controller>,
+    /// Namespaces that belong to the cluster: never a team's.
+    pub system_namespaces: BTreeSet<String>,
+    /// Our own service account, `namespace/name`.
+    pub own_service_account: String,
+}
+
+/// A part of the cluster that is trusted to create children of other people's objects.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Controller {
+    /// `namespace/name`.
+    pub service_account: Option<String>,
+    /// A plain username, where the cluster gives the part no service account.
+    pub user: Option<String>,
+    /// Pins one incarnation of the service account.
+    pub uid: Option<String>,
+    pub kind: Option<ComponentKind>,
+    /// Owners it acts for, `group/Kind`; the group alone (`kubeflow.org/*`) means all its kinds. Empty: it creates nothing.
+    pub owners: Vec<String>,
+    /// Changes to others' objects that are its job and need no question of the submitter.
+    pub may_add: BTreeSet<Change>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            accounts: BTreeSet::new(),
+            partitions: BTreeSet::from(["aws".to_owned()]),
+            time_zone: "UTC".to_owned(),
+            require_temporary_credentials: false,
+            require_credential_id: true,
+            controllers: default_controllers(),
+            system_namespaces: default_system_namespaces(),
+            own_service_account: "cedargate-system/cedargate".to_owned(),
+        }
+    }
+}
+
+/// A configuration that must not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("configuration: {0}")]
+pub struct ConfigError(pub String);
+
+impl Config {
+    /// Reads YAML; absent fields take their defaults.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = serde_saphyr::from_str(text).map_err(|error| ConfigError(error.to_string()))?;
+        config.checked()
+    }
+
+    fn checked(self) -> Result<Self, ConfigError> {
+        if jiff::tz::TimeZone::get(&self.time_zone).is_err() {
+            return Err(ConfigError(format!("timeZone `{}` is unknown", self.time_zone)));
+        }
+        for controller in &self.controllers {
+            let named = usize::from(controller.service_account.is_some()) + usize::from(controller.user.is_some());
+            if named != 1 || controller.kind.is_none() {
+                let name = controller.name();
+                return Err(ConfigError(format!(
+                    "controllers: `{name}` needs a kind and one of serviceAccount and user"
+                )));
+            }
+        }
+        Ok(self)
+    }
+
+    /// A trusted controller inside a governed namespace is refused: a member could mint its token.
+    pub fn check_against<'a>(&self, governed: impl Fn(&str) -> Option<&'a str>) -> Result<(), ConfigError> {
+        for controller in &self.controllers {
+            let namespace = controller.service_account.as_deref().and_then(|id| id.split_once('/')).map(|(ns, _)| ns);
+            if let Some((namespace, team)) = namespace.and_then(|namespace| Some((namespace, governed(namespace)?))) {
+                let name = controller.name();
+                return Err(ConfigError(format!(
+                    "controllers: `{name}` lives in `{namespace}`, a namespace of team {team}, whose members could mint its token"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn zone(&self) -> jiff::tz::TimeZone {
+        jiff::tz::TimeZone::get(&self.time_zone).unwrap_or(jiff::tz::TimeZone::UTC)
+    }
+}
+
+impl Controller {
+    pub fn name(&self) -> &str {
+        self.service_account.as_deref().or(self.user.as_deref()).unwrap_or_default()
+    }
+
+    pub fn component(&self) -> ComponentKind {
+        self.kind.unwrap_or(ComponentKind::KubernetesController)
+    }
+
+    /// Whether it may act for an owner of this group and kind.
+    pub fn acts_for(&self, group: &str, kind: &str) -> bool {
+        self.owners.iter().any(|owner| match owner.rsplit_once('/') {
+            Some((owner_group, "*")) => owner_group == group,
+            Some((owner_group, owner_kind)) => owner_group == group && owner_kind.eq_ignore_ascii_case(kind),
+            None => group.is_empty() && owner.eq_ignore_ascii_case(kind),
+        })
+    }
+}
+
+fn default_controllers() -> Vec<Controller> {
+    serde_saphyr::from_str(DEFAULT_CONTROLLERS).expect("the embedded list is read by a test")
+}
+
+fn default_system_namespaces() -> BTreeSet<String> {
+    [
+        "kube-system", "kube-public", "kube-node-lease", "kueue-system", "aws-hyperpod", "hyperpod-inference-system",
+        "jupyter-k8s-system", "cert-manager", "amazon-cloudwatch", "amazon-guardduty", "cedargate-system",
+    ]
+    .map(str::to_owned)
+    .into()
+}
