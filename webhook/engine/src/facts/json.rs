@@ -255,7 +255,7 @@ mod tests {
             (json!(-1), "is `-1` but must not be negative"),
             (json!(1.5), "is `1.5` but must be a whole number"),
             (json!(1_u64 << 63), "is `9223372036854775808`, which is too large"),
-            (json!(1e300), "is `1e300`, which is too large"),
+            (json!(1e300), "is `1e+300`, which is too large"),
             (json!("4"), "must be a whole number"),
         ] {
             assert_eq!(count(&value), Err(problem.to_owned()), "{value}");

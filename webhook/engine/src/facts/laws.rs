@@ -158,7 +158,7 @@ proptest! {
         ] {
             let workload = workload(group, kind, &json!({"spec": body}));
             prop_assert_eq!(&workload.demand.floor, &now, "{}", kind);
-            prop_assert_eq!(at_most(&workload).as_ref(), Some(ceiling), "{}", kind);
+            prop_assert_eq!(at_most(&workload), Some(ceiling.clone()), "{}", kind);
             prop_assert_eq!(workload.demand.pods, count);
         }
     }
