@@ -227,7 +227,10 @@ impl Evaluation {
             Some(Principal::ServiceAccount { .. } | Principal::Component { .. } | Principal::Stranger { .. }) | None => None,
         };
         let origin = self.attribution.as_ref().map(|attribution| attribution.user_origin);
-        let walked = origin == Some(Origin::Controller) && submitter.is_some();
+        // What a controller makes is the submitter's; what it keeps going, it does itself.
+        let walked = self.attribution.as_ref().is_some_and(|attribution| {
+            attribution.actor_origin == Origin::Controller && matches!(attribution.actor, Principal::Submitter(_))
+        });
         Who {
             name,
             session,
