@@ -49,6 +49,11 @@ pub struct Loaded {
 }
 
 impl Inputs {
+    /// Everything embedded.
+    pub fn defaults() -> Self {
+        Self { policies: None, schema: None, teams: None, config: None, state: None }
+    }
+
     /// Reads everything. Parsing Cedar recurses deeply, so this runs on a thread with a stack that is large enough.
     pub fn load(&self) -> Result<Loaded> {
         let inputs = self.clone();
