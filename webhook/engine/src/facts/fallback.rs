@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn what_runs_nothing_is_an_object() -> Result<(), FactsError> {
-        let template = json!({"template": {"spec": pod_spec(1)}, "spec": {"podSets": [{"template": {"spec": pod_spec(1)}}]}});
+        let template =
+            json!({"template": {"spec": pod_spec(1)}, "spec": {"podSets": [{"template": {"spec": pod_spec(1)}}]}});
         for kind in [
             KindRef { group: "", kind: "PodTemplate", resource: "podtemplates" },
             KindRef { group: "kueue.x-k8s.io", kind: "Workload", resource: "workloads" },

@@ -185,7 +185,11 @@ pub(super) fn count(value: &Value) -> Result<u64, String> {
     const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53: above it a float says nothing exact
     let Value::Number(number) = value else { return Err("must be a whole number".to_owned()) };
     if let Some(count) = number.as_u64() {
-        return if count <= MAX { Ok(count) } else { Err(format!("is {}, which is too large", shown(&count.to_string()))) };
+        return if count <= MAX {
+            Ok(count)
+        } else {
+            Err(format!("is {}, which is too large", shown(&count.to_string())))
+        };
     }
     match number.as_f64() {
         Some(float) if float < 0.0 => Err(format!("is {} but must not be negative", shown(&number.to_string()))),
@@ -242,7 +246,7 @@ mod tests {
         let root = Node::root(&object)?;
         let item = root.objects("a")?.nth(1).expect("two items")?;
         let inner = item.object("b/~")?;
-        assert_eq!(inner.string("c").unwrap_err().to_string(), "`/a/1/b~1~0/c` must be a string");
+        assert_eq!(inner.string("c").expect_err("a number").to_string(), "`/a/1/b~1~0/c` must be a string");
         assert_eq!(root.object("a").err().map(|e| e.to_string()), Some("`/a` must be an object".to_owned()));
         Ok(())
     }

@@ -113,6 +113,7 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
 
 /// What an object asks for.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one for each review, made once and never kept in a collection")]
 pub enum Facts {
     /// Something that runs pods, now or through a controller.
     Workload(Workload),
