@@ -221,6 +221,11 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_without_a_plural_is_told_by_its_name() {
+        assert!(doors("authentication.k8s.io", "TokenReview", json!({})).is_empty());
+    }
+
+    #[test]
     fn each_door() {
         let rbac = "rbac.authorization.k8s.io";
         let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"rules": [{"verbs": verbs, "apiGroups": [group], "resources": resources}]});

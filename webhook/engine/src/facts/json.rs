@@ -31,6 +31,11 @@ impl<'j, 'p> Node<'j, 'p> {
         Self::read(Some(value), Place { parent: None, key: "", index: None })
     }
 
+    /// What a kind has no field for.
+    pub(super) const fn nothing() -> Self {
+        Self { fields: None, place: Place { parent: None, key: "", index: None } }
+    }
+
     fn read(value: Option<&'j Value>, place: Place<'p>) -> Result<Self, FactsError> {
         match value {
             None | Some(Value::Null) => Ok(Self { fields: None, place }),
@@ -92,7 +97,8 @@ impl<'j, 'p> Node<'j, 'p> {
         self.fields().map(move |(key, value)| Ok((key, Node::read(Some(value), self.place.child(key, None))?)))
     }
 
-    /// Every object that is a field, or an item of a list that is a field.
+    /// Every object that is a field, or an item of a list that is a field. Lists of lists are passed over: no kind of
+    /// Kubernetes keeps objects in one.
     pub(super) fn nested<'s>(&'s self) -> impl Iterator<Item = (&'j str, Node<'j, 's>)> {
         self.fields().flat_map(move |(key, value)| {
             let (object, items) = match value {
