@@ -1,1 +1,52 @@
-fn main() {}
+//! `cedargate`: the gate, and the same engine offline. `main` parses and starts; each subcommand is one file.
+
+mod command;
+mod inputs;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use command::{check, demo, explain, serve};
+
+/// The gate of a GPU cluster that several teams share.
+#[derive(Debug, Parser)]
+#[command(name = "cedargate", version, propagate_version = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the admission webhook.
+    Serve(serve::Arguments),
+    /// Show the main job on embedded defaults: a real server on loopback, real manifests, three people.
+    Demo(demo::Arguments),
+    /// Decide offline on a manifest or a recorded review, and say why.
+    Explain(explain::Arguments),
+    /// Read policies, teams and configuration, and report every problem.
+    Check(check::Arguments),
+}
+
+fn main() -> ExitCode {
+    server::runtime::install_crypto();
+    let Arguments { command } = Arguments::parse();
+    let outcome = match command {
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
+        Command::Explain(arguments) => explain::run(arguments),
+        Command::Check(arguments) => check::run(arguments),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "what went wrong is for whoever typed the command")]
+            {
+                eprintln!("cedargate: {error:#}");
+            }
+            // 1 is "refused" in explain; what could not be judged is 2 everywhere.
+            ExitCode::from(2)
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! fields on its way. Works for every kind, so that a new one cannot be forgotten.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
@@ -44,7 +45,7 @@ impl Changes {
     }
 }
 
-fn compare<'a>(path: &mut Vec<&'a str>, old: &'a Value, new: &'a Value, note: &mut impl FnMut(&[&str])) {
+fn compare<'a>(path: &mut Vec<&'a str>, old: &'a Value, new: &'a Value, note: &mut dyn FnMut(&[&str])) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => compare_maps(path, old, new, note),
         (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
@@ -53,19 +54,23 @@ fn compare<'a>(path: &mut Vec<&'a str>, old: &'a Value, new: &'a Value, note: &m
             }
         }
         (old, new) if old == new => {}
+        // Absent and null are the same: what comes or goes is named field by field.
+        (Value::Null, Value::Object(new)) if !new.is_empty() => compare_maps(path, &NOTHING, new, note),
+        (Value::Object(old), Value::Null) if !old.is_empty() => compare_maps(path, old, &NOTHING, note),
         _ => note(path),
     }
 }
 
 static NULL: Value = Value::Null;
+static NOTHING: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
 fn compare_maps<'a>(
     path: &mut Vec<&'a str>,
     old: &'a Map<String, Value>,
     new: &'a Map<String, Value>,
-    note: &mut impl FnMut(&[&str]),
+    note: &mut dyn FnMut(&[&str]),
 ) {
-    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let keys: BTreeSet<&'a String> = old.keys().chain(new.keys()).collect();
     for key in keys {
         path.push(key);
         compare(path, old.get(key).unwrap_or(&NULL), new.get(key).unwrap_or(&NULL), note);

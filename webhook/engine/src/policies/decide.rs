@@ -185,7 +185,8 @@ impl Policies {
     }
 
     /// A store for questions: the entities of a review with the action hierarchy. Debug builds check them against the
-    /// schema; in release they are right because they are built from types, and the check would double the cost.
+    /// schema; in release they are right because they are built from types, and the check would double the cost of the
+    /// store.
     pub fn entities_from(&self, entities: Vec<Entity>) -> Result<Entities, Fault> {
         let schema = cfg!(debug_assertions).then_some(&self.schema);
         self.actions

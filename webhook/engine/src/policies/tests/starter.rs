@@ -8,7 +8,7 @@ use crate::vocabulary::{Action, Class, VolumeKind};
 #[test]
 fn starter_policies_load() {
     let policies = starter();
-    assert_eq!(policies.infos().len(), 45);
+    assert_eq!(policies.infos().len(), 47);
     assert_eq!(
         policies
             .infos()
@@ -32,8 +32,25 @@ fn starter_policies_load() {
 fn examples_load_beside_them() {
     let files = [starter_files(), examples()].concat();
     let policies = Policies::load(&starter_schema(), &files).expect("to load");
-    assert_eq!(policies.infos().len(), 46);
+    assert_eq!(policies.infos().len(), starter().infos().len() + 1);
     assert_eq!(policies.unknown_exemptions(), []);
+}
+
+#[test]
+fn the_example_of_the_documentation_loads() {
+    let page = include_str!("../../../../../docs/policies.md");
+    let examples: Vec<&str> = page
+        .split("```cedar\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    assert_eq!(examples.len(), 1);
+    let files = [
+        starter_files(),
+        vec![SourceFile::new("policies.md", examples[0])],
+    ]
+    .concat();
+    assert!(Policies::load(&starter_schema(), &files).is_ok());
 }
 
 /// A file that is added to `policies/` and forgotten here would be shipped and never tested.

@@ -146,6 +146,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 ("pods", long(1)),
                 ("accelerators", long(8)),
                 ("suspended", boolean(false)),
+                ("homes", entities(Vec::<EntityUid>::new())),
                 ("unknownFields", none()),
             ],
             vec![namespace.clone()],

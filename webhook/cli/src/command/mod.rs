@@ -1,0 +1,6 @@
+//! One file each.
+
+pub(crate) mod check;
+pub(crate) mod demo;
+pub(crate) mod explain;
+pub(crate) mod serve;
