@@ -515,7 +515,7 @@ impl Step<'_> {
         let base = self.base(Some(changes), old_workload);
         let mut questions = Questions::new(&mut world, self.attribution, base);
         if !self.attribution.unquestioned {
-            questions.request(action, workload.clone(), self.request_subject());
+            questions.request(action, workload.clone(), self.request_subject(), self.who_may());
             if action != Action::Delete {
                 let root_claims = self.root_claims(facts);
                 questions.uses(&workload, facts, old, &root_claims, &self.names());
@@ -560,7 +560,7 @@ impl Step<'_> {
         let mut world = self.world();
         let object = self.object(&mut world, &labels);
         let mut questions = Questions::new(&mut world, self.attribution, self.base(Some(changes), None));
-        questions.request(action, object, self.request_subject());
+        questions.request(action, object, self.request_subject(), self.who_may());
         questions.doors(doors);
         self.decide(evaluation, questions.into_asked(), world)
     }
@@ -595,7 +595,7 @@ impl Step<'_> {
                 let mut world = self.world();
                 let workload = self.workload(&mut world, &facts, &labels, Version::New);
                 let mut questions = Questions::new(&mut world, self.attribution, self.base(None, None));
-                questions.request(action, workload, self.request_subject());
+                questions.request(action, workload, self.request_subject(), self.who_may());
                 self.decide(evaluation, questions.into_asked(), world)
             }
             Ok(Facts::Object(_)) => self.judge_object(evaluation, action, &Changes::default(), Vec::new()),
@@ -627,7 +627,7 @@ impl Step<'_> {
         let old_workload = self.workload(&mut world, &old, &labels, Version::Old);
         let base = self.base(Some(&changes), Some(old_workload));
         let mut questions = Questions::new(&mut world, self.attribution, base);
-        questions.request(Action::Scale, workload, self.request_subject());
+        questions.request(Action::Scale, workload, self.request_subject(), self.who_may());
         self.decide(evaluation, questions.into_asked(), world)?;
         self.reserve_scale(evaluation, target, &new, &old)?;
         evaluation.workload = Some(new);
@@ -879,6 +879,20 @@ impl Step<'_> {
         };
         let place = namespace.as_deref().map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
         format!("{what} `{}`{place}", self.review.display_name())
+    }
+
+    /// Who could have asked this, for somebody who could not.
+    fn who_may(&self) -> Option<String> {
+        let team = self.team.as_ref()?;
+        let Principal::Submitter(actor) = &self.attribution.actor else {
+            return Some(format!("only members of {} work here, and this identity is in no team; ask the platform team", team.name));
+        };
+        if actor.team != team.name {
+            let own = self.snapshot.teams.named(&actor.team).map(|team| team.spec.namespaces.join(", "))?;
+            return Some(format!("only members of {} work here; {} works in {own}", team.name, actor.team));
+        }
+        let owner = self.attribution.owner.as_ref().filter(|owner| Some(*owner) != actor.person.as_ref())?;
+        Some(format!("it is {owner}'s; ask them, or a lead of the team"))
     }
 
     fn unknown_target(&self) -> Refusal {
@@ -1150,6 +1164,16 @@ fn audit(who: &Who, verdict: &Verdict, questions: &[Line], revisions: &Revisions
     refusing.dedup();
     if !refusing.is_empty() {
         audit.insert("policies".to_owned(), refusing.join(","));
+    }
+    let mut reasons: Vec<&str> = match verdict {
+        Verdict::Allow => Vec::new(),
+        Verdict::Deny { refusals } => refusals.iter().map(|refusal| refusal.reason.id()).collect(),
+        Verdict::RetryLater { reason, .. } => vec![reason.id()],
+    };
+    reasons.sort_unstable();
+    reasons.dedup();
+    if !reasons.is_empty() {
+        audit.insert("reasons".to_owned(), reasons.join(","));
     }
     audit
 }

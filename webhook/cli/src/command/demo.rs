@@ -15,8 +15,10 @@ use comfy_table::{ContentArrangement, Table, presets};
 use cast::{Scene, scenes};
 use stage::{Outcome, Stage};
 
+use crate::output::line;
+
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Keep serving afterwards, and print a curl line that works.
     #[arg(long)]
     serve: bool,
@@ -25,7 +27,7 @@ pub struct Arguments {
     directory: Option<PathBuf>,
 }
 
-pub fn run(Arguments { serve, directory }: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(Arguments { serve, directory }: Arguments) -> Result<ExitCode> {
     let directory = match directory {
         Some(directory) => directory,
         // Kept: the decision log in it is what the reader is sent to.
@@ -39,18 +41,18 @@ pub fn run(Arguments { serve, directory }: Arguments) -> Result<ExitCode> {
             let outcome = stage.play(&scene).await?;
             played.push((scene, outcome));
         }
-        show(&played);
+        show(&played)?;
         let review = stage.keep_a_review(&directory)?;
-        say(&format!("Decision log: {} (one JSON line an answer)", stage.log().display()));
+        line(&format!("Decision log: {} (one JSON line an answer)", stage.log().display()))?;
         if serve {
-            say(&format!(
+            line(&format!(
                 "Serving on {}. Ask it yourself (Ctrl-C ends it):\n\n  curl --cacert {} -H 'content-type: application/json' \
                  --data @{} {}/validate\n",
                 stage.url(),
                 stage.authority().display(),
                 review.display(),
                 stage.url()
-            ));
+            ))?;
             server::runtime::shutdown_signal()?.await;
         }
         running.end(Duration::from_secs(5)).await
@@ -58,27 +60,22 @@ pub fn run(Arguments { serve, directory }: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(played: &[(Scene, Outcome)]) {
+fn show(played: &[(Scene, Outcome)]) -> Result<()> {
     let mut table = Table::new();
     table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
+        .load_style(presets::ASCII_MARKDOWN)
         .set_content_arrangement(ContentArrangement::Dynamic)
+        // Wide enough for a row of the README, narrow enough for a laptop.
+        .set_width(140)
         .set_header(["who", "what", "decision", "injected", "GPUs"]);
-    if !table.is_tty() {
-        table.set_width(132);
-    }
     for (scene, outcome) in played {
         let Outcome { decision, injected, gpus, .. } = outcome;
         table.add_row([scene.who.clone(), scene.what.clone(), decision.clone(), injected.clone(), gpus.clone()]);
     }
-    say(&table.to_string());
+    line(&table.to_string())?;
     let refused = played.iter().find(|(scene, outcome)| scene.shown_in_full && outcome.message.is_some());
     if let Some((scene, Outcome { message: Some(message), .. })) = refused {
-        say(&format!("\nA refusal, as {} reads it:\n\n{message}\n", scene.who));
+        line(&format!("\nA refusal, as {} reads it:\n\n{message}\n", scene.who))?;
     }
-}
-
-#[expect(clippy::print_stdout, reason = "the demonstration is for whoever typed the command")]
-fn say(text: &str) {
-    println!("{text}");
+    Ok(())
 }

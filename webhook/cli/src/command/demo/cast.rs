@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 
 /// One object that somebody submits.
 #[derive(Debug, Clone)]
-pub struct Scene {
-    pub who: String,
-    pub what: String,
-    pub user: UserInfo,
-    pub object: Value,
+pub(crate) struct Scene {
+    pub(crate) who: String,
+    pub(crate) what: String,
+    pub(crate) user: UserInfo,
+    pub(crate) object: Value,
     /// The object whose pod a controller makes here: `kind/name` of an earlier scene.
-    pub pod_of: Option<(&'static str, &'static str)>,
-    pub shown_in_full: bool,
+    pub(crate) pod_of: Option<(&'static str, &'static str)>,
+    pub(crate) shown_in_full: bool,
 }
 
 macro_rules! manifest {
     ($name:literal) => {
-        include_str!(concat!("../../../../../tests/data/manifests/", $name))
+        include_str!(concat!("../../../../engine/testdata/manifests/", $name))
     };
 }
 
@@ -34,7 +34,7 @@ const TEAM_A_NAMES: [(&str, &str); 4] = [
 ];
 
 /// In the order in which they happen: usage adds up.
-pub fn scenes() -> Result<Vec<Scene>> {
+pub(crate) fn scenes() -> Result<Vec<Scene>> {
     let alice = person("alice, kubectl", "AWSReservedSSO_TeamA_1234567890abcdef", "alice.martin@example.com");
     let bob = person("bob, Studio", "TeamB-studio", "SageMaker");
     let stranger = person("eve, no team", "SomeOtherRole", "eve@example.com");

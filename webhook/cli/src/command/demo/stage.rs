@@ -22,7 +22,7 @@ use crate::inputs::Inputs;
 
 /// Everything that a scene needs.
 #[derive(Debug)]
-pub struct Stage {
+pub(crate) struct Stage {
     client: reqwest::Client,
     url: String,
     snapshot: Arc<ArcSwap<Snapshot>>,
@@ -34,16 +34,16 @@ pub struct Stage {
 
 /// How a scene ended.
 #[derive(Debug, Clone)]
-pub struct Outcome {
-    pub decision: String,
-    pub injected: String,
-    pub gpus: String,
-    pub message: Option<String>,
+pub(crate) struct Outcome {
+    pub(crate) decision: String,
+    pub(crate) injected: String,
+    pub(crate) gpus: String,
+    pub(crate) message: Option<String>,
 }
 
 /// The server while it runs.
 #[derive(Debug)]
-pub struct Running {
+pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     server: tokio::task::JoinHandle<usize>,
     writer: decision_log::Writer,
@@ -53,7 +53,7 @@ pub struct Running {
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
 impl Stage {
-    pub async fn open(directory: &Path) -> Result<(Self, Running)> {
+    pub(crate) async fn open(directory: &Path) -> Result<(Self, Running)> {
         let loaded = Inputs::defaults().load()?;
         let snapshot = Arc::new(ArcSwap::from_pointee(loaded.snapshot));
         let ledgers = Arc::new(InMemory::default());
@@ -98,20 +98,20 @@ impl Stage {
         Ok((stage, Running { stop, server, writer }))
     }
 
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    pub fn log(&self) -> &Path {
+    pub(crate) fn log(&self) -> &Path {
         &self.log
     }
 
-    pub fn authority(&self) -> &Path {
+    pub(crate) fn authority(&self) -> &Path {
         &self.authority
     }
 
     /// Mutate, apply, validate, and let it exist.
-    pub async fn play(&self, scene: &Scene) -> Result<Outcome> {
+    pub(crate) async fn play(&self, scene: &Scene) -> Result<Outcome> {
         let object = match scene.pod_of {
             Some((kind, name)) => self.pod_of(kind, name)?,
             None => scene.object.clone(),
@@ -144,7 +144,7 @@ impl Stage {
     fn refused(&self, object: &Value, response: &Value) -> Outcome {
         let message = response["status"]["message"].as_str().unwrap_or_default().to_owned();
         Outcome {
-            decision: format!("refused: {}", reasons(&message)),
+            decision: format!("refused: {}", reasons(response)),
             injected: String::new(),
             gpus: self.gpus(object),
             message: Some(message),
@@ -200,7 +200,7 @@ impl Stage {
     }
 
     /// A review that was allowed, for the curl line.
-    pub fn keep_a_review(&self, directory: &Path) -> Result<PathBuf> {
+    pub(crate) fn keep_a_review(&self, directory: &Path) -> Result<PathBuf> {
         let path = directory.join("review.json");
         let review = self.last_review.lock().map(|review| review.clone()).unwrap_or_default();
         std::fs::write(&path, serde_json::to_vec_pretty(&review)?)?;
@@ -209,7 +209,7 @@ impl Stage {
 }
 
 impl Running {
-    pub async fn end(self, limit: Duration) -> Result<()> {
+    pub(crate) async fn end(self, limit: Duration) -> Result<()> {
         let Self { stop, server, writer } = self;
         let _ = stop.send(());
         server.await?;
@@ -257,17 +257,9 @@ fn injected(patch: &[Value]) -> String {
     words.join(", ")
 }
 
-/// The policy ids and reasons of a refusal, for one cell.
-fn reasons(message: &str) -> String {
-    let ids: Vec<&str> = message
-        .lines()
-        .filter(|line| line.ends_with(']'))
-        .filter_map(|line| Some(line.rsplit_once('[')?.1.trim_end_matches(']')))
-        .collect();
-    let mut ids = ids;
-    ids.dedup();
-    match ids.is_empty() {
-        false => ids.join(", "),
-        true => message.lines().nth(1).unwrap_or(message).trim_start_matches([' ', '-']).to_owned(),
-    }
+/// The deciding policies of a refusal, or else its reason codes, for one cell.
+fn reasons(response: &Value) -> String {
+    let audit = |key: &str| response["auditAnnotations"][key].as_str().unwrap_or_default().replace(',', ", ");
+    let (policies, reasons) = (audit("policies"), audit("reasons"));
+    if policies.is_empty() { reasons } else { policies }
 }
