@@ -1156,8 +1156,8 @@ fn headline(review: &Review, who: &Who) -> String {
         None => review.kind.kind.clone(),
     };
     let place = match (&review.namespace, &who.namespace_team) {
-        (Some(namespace), Some(owner)) => format!(" in {namespace} (team {owner})"),
-        (Some(namespace), None) => format!(" in {namespace}"),
+        (Some(namespace), Some(owner)) if who.team.as_ref() != Some(owner) => format!(" in {namespace} (team {owner})"),
+        (Some(namespace), Some(_) | None) => format!(" in {namespace}"),
         (None, _) => String::new(),
     };
     let operation = review.operation.to_string().to_ascii_lowercase();
