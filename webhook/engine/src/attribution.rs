@@ -136,7 +136,7 @@ pub fn attribute(
 
 /// `scale`, `exec` and other subresources hold other objects than the kind's own. A Namespace is where work is done, not
 /// work: it carries no stamp.
-fn is_main_resource(review: &Review) -> bool {
+pub(crate) fn is_main_resource(review: &Review) -> bool {
     review.subresource.is_none() && review.kind.kind != "Namespace"
 }
 

@@ -146,12 +146,14 @@ fn is_ours(key: &str) -> bool {
 
 /// The service account that gives the pod its role; only in place of none or `default`.
 pub fn service_account(builder: &mut PatchBuilder, name: &str) {
-    let named = json::text(builder.object(), &["spec", "serviceAccountName"]).unwrap_or_default();
-    if !matches!(named, "" | "default") || name == "default" {
+    let spec = |key| json::text(builder.object(), &["spec", key]).filter(|name| !name.is_empty());
+    // The first is the name that counts, the second its deprecated alias.
+    let named = spec("serviceAccountName").or(spec("serviceAccount"));
+    if !matches!(named, None | Some("default")) || name == "default" {
         return;
     }
     builder.set(&["spec", "serviceAccountName"], name.into());
-    // The deprecated alias is kept equal: the API server fills it, and other webhooks read it.
+    // The alias is kept equal: the API server fills it, and other webhooks read it.
     if json::at(builder.object(), &["spec", "serviceAccount"]).is_some() {
         builder.set(&["spec", "serviceAccount"], name.into());
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::amounts::{Amounts, ResourceName, is_accelerator};
 use crate::attribution::{
-    Attribution, AttributionError, Note, Phase, Principal, Root, attribute, stored_target,
+    Attribution, AttributionError, Note, Phase, Principal, Root, attribute, is_main_resource, stored_target,
 };
 use crate::changes::Changes;
 use crate::cluster::{Meta, OwnerReference, StoredObject};
@@ -227,7 +227,10 @@ impl Evaluation {
             Some(Principal::ServiceAccount { .. } | Principal::Component { .. } | Principal::Stranger { .. }) | None => None,
         };
         let origin = self.attribution.as_ref().map(|attribution| attribution.user_origin);
-        let walked = origin == Some(Origin::Controller) && submitter.is_some();
+        // What a controller makes is the submitter's; what it keeps going, it does itself.
+        let walked = self.attribution.as_ref().is_some_and(|attribution| {
+            attribution.actor_origin == Origin::Controller && matches!(attribution.actor, Principal::Submitter(_))
+        });
         Who {
             name,
             session,
@@ -256,7 +259,7 @@ impl Step<'_> {
 
     /// Patches, and returns the object as the patch leaves it.
     fn mutate(&self, evaluation: &mut Evaluation) -> Result<Option<Value>, Refusal> {
-        let (Some(object), Some(team), None) = (&self.review.object, &self.team, &self.review.subresource) else {
+        let (Some(object), Some(team), true) = (&self.review.object, &self.team, is_main_resource(self.review)) else {
             return Ok(self.review.object.clone());
         };
         let mut builder = PatchBuilder::new(object.clone());
