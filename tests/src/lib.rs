@@ -12,6 +12,7 @@ pub mod api_server;
 pub mod case;
 pub mod difference;
 pub mod expect;
+pub mod gate;
 pub mod people;
 pub mod run;
 pub mod world;

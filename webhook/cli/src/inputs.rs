@@ -12,7 +12,7 @@ use engine::snapshot::Snapshot;
 use engine::team::Teams;
 
 /// The embedded team files: the ones that the demonstration uses.
-pub const STARTER_TEAMS: [(&str, &str); 3] = [
+pub(crate) const STARTER_TEAMS: [(&str, &str); 3] = [
     ("policies/teams/team-a.yaml", include_str!("../../../policies/teams/team-a.yaml")),
     ("policies/teams/team-b.yaml", include_str!("../../../policies/teams/team-b.yaml")),
     ("policies/teams/platform.yaml", include_str!("../../../policies/teams/platform.yaml")),
@@ -23,34 +23,39 @@ const STARTER_CONFIG: &str = "accounts: [\"111122223333\"]\n";
 
 /// Where a subcommand finds what it decides with.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Inputs {
+pub(crate) struct Inputs {
     /// Directory of *.cedar files. Default: the embedded starter policies.
     #[arg(long, value_name = "DIR")]
-    pub policies: Option<PathBuf>,
+    pub(crate) policies: Option<PathBuf>,
     /// Schema of the policies. Default: the embedded one, which is the one that the gate fills.
     #[arg(long, value_name = "FILE")]
-    pub schema: Option<PathBuf>,
+    pub(crate) schema: Option<PathBuf>,
     /// Directory of Team files (*.yaml). Default: the embedded example teams.
     #[arg(long, value_name = "DIR")]
-    pub teams: Option<PathBuf>,
+    pub(crate) teams: Option<PathBuf>,
     /// Configuration: accounts, trusted controllers, time zone. Default: the example account.
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// State of the cluster: objects, and what is used. Default: empty.
     #[arg(long, value_name = "FILE")]
-    pub state: Option<PathBuf>,
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// Everything read and checked.
 #[derive(Debug)]
-pub struct Loaded {
-    pub snapshot: Snapshot,
-    pub state: State,
+pub(crate) struct Loaded {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) state: State,
 }
 
 impl Inputs {
+    /// Everything embedded.
+    pub(crate) fn defaults() -> Self {
+        Self { policies: None, schema: None, teams: None, config: None, state: None }
+    }
+
     /// Reads everything. Parsing Cedar recurses deeply, so this runs on a thread with a stack that is large enough.
-    pub fn load(&self) -> Result<Loaded> {
+    pub(crate) fn load(&self) -> Result<Loaded> {
         let inputs = self.clone();
         std::thread::Builder::new()
             .stack_size(64 << 20)
@@ -120,6 +125,6 @@ fn sources(directory: &Path, extensions: &[&str]) -> Result<Vec<SourceFile>> {
 }
 
 /// Reads a text file; the error names it.
-pub fn read(path: &Path) -> Result<String> {
+pub(crate) fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| path.display().to_string())
 }

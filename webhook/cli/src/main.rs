@@ -2,6 +2,7 @@
 
 mod command;
 mod inputs;
+mod output;
 
 use std::process::ExitCode;
 

@@ -443,7 +443,8 @@ mod tests {
 
     #[test]
     fn fractions_round_away_from_zero() {
-        let table = [("1.5", 2), ("500m", 1), ("0.1n", 1), ("1.0001Gi", 1_073_849_199), ("-1.5", -2), ("2", 2), ("0", 0)];
+        let table =
+            [("1.5", 2), ("500m", 1), ("0.1n", 1), ("1.0001Gi", 1_073_849_199), ("-1.5", -2), ("2", 2), ("0", 0)];
         for (text, units) in table {
             assert_eq!(Quantity::parse(text).map(Quantity::rounded_up), Ok(units), "{text}");
         }
@@ -451,7 +452,9 @@ mod tests {
 
     #[test]
     fn what_is_no_quantity() {
-        for text in ["x", "1x", "1 ", " 1", "1ki", "1KI", "1e", "1e1.5", "1.2.3", ".", "-", "+", "--1", "1_000", "0x1", "١"] {
+        for text in
+            ["x", "1x", "1 ", " 1", "1ki", "1KI", "1e", "1e1.5", "1.2.3", ".", "-", "+", "--1", "1_000", "0x1", "١"]
+        {
             assert_eq!(Quantity::parse(text), Err(QuantityError::Malformed(shown(text))), "{text}");
         }
         for text in ["12E", "9223372036854775808", "8Ei", "1e19", "1e99999999999", "18446744073709551616"] {
@@ -506,7 +509,9 @@ mod tests {
         ] {
             assert!(is_accelerator(name) && is_counted(name), "{name}");
         }
-        for name in ["cpu", "memory", "hugepages-2Mi", "nvidia.com/gpumem", "nvidia.com/rdma_shared_device_a", "gpu", ""] {
+        for name in
+            ["cpu", "memory", "hugepages-2Mi", "nvidia.com/gpumem", "nvidia.com/rdma_shared_device_a", "gpu", ""]
+        {
             assert!(!is_accelerator(name) && !is_counted(name), "{name}");
         }
         assert!(!is_accelerator("vpc.amazonaws.com/efa"));

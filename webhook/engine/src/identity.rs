@@ -180,8 +180,8 @@ fn is_iam(user: &UserInfo) -> bool {
 }
 
 const UID_PREFIX: &str = "aws-iam-authenticator:";
-const EXTRAS: [&str; 5] = ["arn", "canonicalArn", "sessionName", "principalId", "accessKeyId"];
 const SIGS_PRINCIPAL_ID: &str = "sigs.k8s.io/aws-iam-authenticator/principalId";
+const EXTRAS: [&str; 6] = ["arn", "canonicalArn", "sessionName", "principalId", "accessKeyId", SIGS_PRINCIPAL_ID];
 
 fn iam(user: &UserInfo, config: &Config) -> Result<IamCaller, String> {
     let extra = &user.extra;
@@ -191,6 +191,8 @@ fn iam(user: &UserInfo, config: &Config) -> Result<IamCaller, String> {
     }) {
         return Err(format!("extra key `{key}` is spelt as impersonation leaves it"));
     }
+    // The authenticator writes one value each, even into what nothing below compares.
+    EXTRAS.iter().filter(|key| extra.contains_key(**key)).try_for_each(|key| one(extra, key).map(drop))?;
     let (arn, canonical) = (one(extra, "arn")?, one(extra, "canonicalArn")?);
     let (session, principal_id) = (one(extra, "sessionName")?, one(extra, "principalId")?);
     let (account, uid_principal) = uid_parts(&user.uid).ok_or("uid is not the authenticator's")?;

@@ -78,7 +78,13 @@ impl Judged {
             hint: policy.hint.clone(),
             policy: Some(policy.id.clone()),
         });
-        let refusals: Vec<Refusal> = failed.chain(forbidden).collect();
+        let mut refusals: Vec<Refusal> = failed.chain(forbidden).collect();
+        // Without a permit, what would do instead helps beside what is forbidden about this.
+        if let (Some(first), true, Some(alternatives)) =
+            (refusals.first_mut(), self.answer.permits.is_empty(), &self.asked.alternatives)
+        {
+            first.hint = Some(first.hint.iter().map(|hint| format!("{hint} ")).collect::<String>() + alternatives);
+        }
         if refusals.is_empty() { vec![self.not_permitted()] } else { refusals }
     }
 

@@ -121,16 +121,16 @@ impl<'a, 'w> Questions<'a, 'w> {
     }
 
     /// The request itself, asked as the actor.
-    pub fn request(&mut self, action: Action, resource: EntityUid, subject: String) {
+    pub fn request(&mut self, action: Action, resource: EntityUid, subject: String, alternatives: Option<String>) {
         let context = context(self.request.pairs());
-        self.push(self.actor.clone(), action, resource, context, subject, None, self.request.clone(), None);
+        self.push(self.actor.clone(), action, resource, context, subject, alternatives, self.request.clone(), None);
     }
 
     /// Each way past the gate that an object gives, asked as the actor.
     pub fn doors(&mut self, doors: impl IntoIterator<Item = (DoorKind, String)>) {
         for (kind, detail) in doors {
             let door = self.world.door(kind, &detail);
-            self.request(Action::Open, door, format!("{} `{detail}`", kind.id()));
+            self.request(Action::Open, door, format!("{} `{detail}`", kind.id()), None);
         }
     }
 
@@ -434,7 +434,7 @@ fn volume_subject(volume: &crate::facts::Volume, sub_path: Option<&str>, declare
     };
     let part = match (sub_path, volume.kind) {
         (Some(path), _) => format!(", subPath `{path}`"),
-        (None, VolumeKind::Claim) if !declared.as_declared => ", without subPath".to_owned(),
+        (None, VolumeKind::Claim) if declared.ours && !declared.as_declared => ", without subPath".to_owned(),
         (None, _) => String::new(),
     };
     format!("volume `{}` ({}{source}{part})", volume.name, volume.kind.id())

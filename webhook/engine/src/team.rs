@@ -537,6 +537,10 @@ fn check_member(member: &Member) -> Option<String> {
     if named != 1 {
         return Some("members: each names exactly one of permissionSet, role, user, serviceAccount".to_owned());
     }
+    // The account within it would go unread, and a role of that name in another account would be let in.
+    if let Some(arn) = [role, user].into_iter().flatten().find(|name| name.contains(':')) {
+        return Some(format!("members: `{arn}` must be a name, not an ARN; `account` and `partition` pin where it lives"));
+    }
     match (member.person_from, &member.person) {
         (Some(PersonFrom::Fixed), None) => Some("members: `personFrom: fixed` needs `person`".to_owned()),
         (Some(PersonFrom::SessionName | PersonFrom::RoleName | PersonFrom::None) | None, Some(person)) => {

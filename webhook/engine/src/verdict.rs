@@ -74,6 +74,30 @@ pub enum ReasonCode {
     Internal,
 }
 
+impl ReasonCode {
+    /// As records and audit annotations spell it.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::UntrustedIdentity => "untrusted-identity",
+            Self::Forbidden => "forbidden",
+            Self::NotPermitted => "not-permitted",
+            Self::PolicyFault => "policy-fault",
+            Self::Quota => "quota",
+            Self::CannotFit => "cannot-fit",
+            Self::Unattributed => "unattributed",
+            Self::Stamp => "stamp",
+            Self::ControllerMade => "controller-made",
+            Self::UnknownTarget => "unknown-target",
+            Self::LedgerBusy => "ledger-busy",
+            Self::LogFull => "log-full",
+            Self::TooLate => "too-late",
+            Self::Overloaded => "overloaded",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// A complete answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {

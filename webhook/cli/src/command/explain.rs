@@ -19,9 +19,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::inputs::{Inputs, read};
+use crate::output::line;
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Manifests (YAML or JSON, any number of documents) or recorded AdmissionReviews.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -65,7 +66,7 @@ struct Explained {
     patch: Vec<PatchOperation>,
 }
 
-pub fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let loaded = arguments.inputs.load()?;
     let now = arguments.at.unwrap_or_else(jiff::Timestamp::now);
     let identity = arguments.identity.as_deref().map(read_identity).transpose()?;
@@ -145,11 +146,10 @@ fn validate(
     evaluation.conclude(review, Some(consumption))
 }
 
-#[expect(clippy::print_stdout, reason = "the result is for whoever typed the command")]
 fn print(explained: &Explained, output: Output) -> Result<()> {
     match output {
-        Output::Json => println!("{}", serde_json::to_string(explained)?),
-        Output::Text => println!("{}", text(explained)),
+        Output::Json => line(&serde_json::to_string(explained)?)?,
+        Output::Text => line(&text(explained))?,
     }
     Ok(())
 }
@@ -198,7 +198,7 @@ fn read_identity(path: &std::path::Path) -> Result<UserInfo> {
 }
 
 /// The documents of a file; `null` documents are the blanks between two `---`.
-pub fn documents(path: &std::path::Path) -> Result<Vec<Value>> {
+pub(crate) fn documents(path: &std::path::Path) -> Result<Vec<Value>> {
     let text = read(path)?;
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(&text).with_context(|| format!("{}: not YAML or JSON", path.display()))?;

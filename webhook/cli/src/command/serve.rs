@@ -16,7 +16,7 @@ use server::{Check, Gate, Readiness, Server, certificate, decision_log, listen, 
 use crate::inputs::Inputs;
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     inputs: Inputs,
     /// Address to listen on.
@@ -30,7 +30,7 @@ pub struct Arguments {
     log: Option<PathBuf>,
 }
 
-pub fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { inputs, listen: address, certificates, log } = arguments;
     // The decision log has standard output; everything else goes to standard error.
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();

@@ -9,7 +9,7 @@
 //! ```
 
 use super::json::Node;
-use super::{Bound, Container, Demand, FactsError};
+use super::{Bound, Container, Demand, FactsError, PodTemplate};
 use crate::amounts::{self, Amounts, MAX, ResourceName};
 use crate::vocabulary::ContainerKind;
 
@@ -32,6 +32,11 @@ impl Count {
     pub(super) const fn fixed(count: u64) -> Self {
         Self { now: count, most: count }
     }
+}
+
+/// Templates with their counts, in the same order.
+pub(super) fn groups(templates: &[PodTemplate], counts: impl IntoIterator<Item = Count>) -> Vec<Group<'_>> {
+    templates.iter().zip(counts).map(|(template, count)| Group { per_pod: &template.per_pod, count }).collect()
 }
 
 /// The counted resources of a `resources` field. Kubernetes copies limits to requests only in real Pods, never in

@@ -221,11 +221,14 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_without_a_plural_is_told_by_its_name() {
+        assert!(doors("authentication.k8s.io", "TokenReview", json!({})).is_empty());
+    }
+
+    #[test]
     fn each_door() {
         let rbac = "rbac.authorization.k8s.io";
-        let rule = |verbs: &[&str], group: &str, resources: &[&str]| {
-            json!({"rules": [{"verbs": verbs, "apiGroups": [group], "resources": resources}]})
-        };
+        let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"rules": [{"verbs": verbs, "apiGroups": [group], "resources": resources}]});
         type Case<'a> = (&'a str, &'a str, Value, &'a [(DoorKind, &'a str)]);
         let table: &[Case<'_>] = &[
             ("", "Secret", json!({"type": "Opaque"}), &[]),
@@ -244,21 +247,41 @@ mod tests {
                 json!({"metadata": {"annotations": {"a": "b", "eks.amazonaws.com/role-arn": "arn"}}}),
                 &[(DoorKind::RoleAnnotation, "eks.amazonaws.com/role-arn=arn")],
             ),
-            ("authentication.k8s.io", "TokenRequest", json!({"spec": {"audiences": ["a"]}}), &[(DoorKind::TokenRequest, "a")]),
+            (
+                "authentication.k8s.io",
+                "TokenRequest",
+                json!({"spec": {"audiences": ["a"]}}),
+                &[(DoorKind::TokenRequest, "a")],
+            ),
             (rbac, "Role", rule(&["get", "create"], "", &["pods"]), &[]),
-            (rbac, "Role", rule(&["impersonate"], "", &["users"]), &[(DoorKind::GrantImpersonate, "impersonate on users")]),
+            (
+                rbac,
+                "Role",
+                rule(&["impersonate"], "", &["users"]),
+                &[(DoorKind::GrantImpersonate, "impersonate on users")],
+            ),
             (
                 rbac,
                 "Role",
                 rule(&["impersonate-on:user-info:list"], "", &["pods"]),
                 &[(DoorKind::GrantImpersonate, "impersonate-on:user-info:list on pods")],
             ),
-            (rbac, "Role", rule(&["*"], "", &["serviceaccounts"]), &[(DoorKind::GrantImpersonate, "* on serviceaccounts")]),
+            (
+                rbac,
+                "Role",
+                rule(&["*"], "", &["serviceaccounts"]),
+                &[(DoorKind::GrantImpersonate, "* on serviceaccounts")],
+            ),
             (rbac, "Role", rule(&["escalate"], rbac, &["roles"]), &[(DoorKind::GrantEscalate, "escalate on roles")]),
             (rbac, "Role", rule(&["bind"], rbac, &["clusterroles"]), &[(DoorKind::GrantBind, "bind on clusterroles")]),
             (rbac, "Role", rule(&["list"], "", &["secrets"]), &[(DoorKind::GrantSecrets, "list on secrets")]),
             (rbac, "Role", rule(&["create"], "", &["secrets"]), &[]),
-            (rbac, "ClusterRole", rule(&["get"], "", &["nodes/proxy"]), &[(DoorKind::GrantNodesProxy, "get on nodes/proxy")]),
+            (
+                rbac,
+                "ClusterRole",
+                rule(&["get"], "", &["nodes/proxy"]),
+                &[(DoorKind::GrantNodesProxy, "get on nodes/proxy")],
+            ),
             (
                 rbac,
                 "ClusterRole",

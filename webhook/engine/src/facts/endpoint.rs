@@ -20,8 +20,7 @@ const KUBERNETES_FIELDS: &[&str] = &["initContainers", "schedulerName", "service
 pub(super) fn inference(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
     let spec = object.object("spec")?;
     let (templates, counts): (Vec<_>, Vec<_>) = roles(&spec)?.into_iter().unzip();
-    let groups: Vec<_> =
-        templates.iter().zip(counts).map(|(template, count)| Group { per_pod: &template.per_pod, count }).collect();
+    let groups = demand::groups(&templates, counts);
     let demand = Demand { estimated: true, ..demand::bounded(&groups, false) };
     let mut endpoint = workload(object, Class::Endpoint, templates, demand)?;
     let kubernetes = spec.object("kubernetes")?;
@@ -83,7 +82,7 @@ fn inference_template(
 ) -> Result<PodTemplate, FactsError> {
     let worker = spec.object("worker")?;
     let kubernetes = spec.object("kubernetes")?;
-    let nothing = kubernetes.object("securityContext")?; // no such field: no security context can be given
+    let nothing = Node::nothing(); // no security context can be given
     let pod = Pod::read(&nothing, &nothing, Absence::SaysNothing)?;
     let mut template = PodTemplate { synthetic: true, ..pod_spec::blank(role.pointer()) };
     template.volumes = volume::read_all(&kubernetes)?;
@@ -136,7 +135,7 @@ fn scaled(replicas: Option<u64>, scaling: &Node<'_, '_>) -> Result<Count, FactsE
 }
 
 fn jump_start_template(spec: &Node<'_, '_>) -> Result<PodTemplate, FactsError> {
-    let nothing = spec.object("securityContext")?; // no such field
+    let nothing = Node::nothing();
     let pod = Pod::read(&nothing, &nothing, Absence::SaysNothing)?;
     let mut template = PodTemplate { synthetic: true, ..pod_spec::blank(spec.pointer()) };
     let parts = Parts {

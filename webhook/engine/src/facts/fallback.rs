@@ -4,7 +4,9 @@
 //! because nobody knows how many pods it makes of them, accelerators in it have no bound. Any other object is looked at
 //! for doors.
 
-use super::demand::{self, Count, Group};
+use serde_json::Value;
+
+use super::demand::{self, Count};
 use super::json::Node;
 use super::workload::workload;
 use super::{Demand, Facts, FactsError, KindRef, Object, PodTemplate, doors, pod_spec};
@@ -41,9 +43,7 @@ pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Facts, F
 
 /// At least one pod of each template.
 fn demand(kind: &KindRef<'_>, templates: &[PodTemplate]) -> Demand {
-    let group = |template: &'_ PodTemplate| template.per_pod.clone();
-    let per_pod: Vec<_> = templates.iter().map(group).collect();
-    let groups: Vec<_> = per_pod.iter().map(|per_pod| Group { per_pod, count: Count::fixed(1) }).collect();
+    let groups = demand::groups(templates, std::iter::repeat(Count::fixed(1)));
     let hint = format!(
         "this version does not know how many pods a {} runs: use a kind that it knows, or ask the platform team to \
          update the gate",
@@ -77,13 +77,14 @@ fn bare_template(spec: &Node<'_, '_>) -> Result<PodTemplate, FactsError> {
 }
 
 fn looks_like_pod_spec(node: &Node<'_, '_>) -> bool {
-    let first = node.value("containers").and_then(|list| list.as_array()).and_then(|list| list.first());
-    first.is_some_and(|container| container.get("name").is_some() || container.get("image").is_some())
+    let containers = node.value("containers").and_then(|list| list.as_array());
+    let is_container = |item: &Value| item.get("name").is_some() || item.get("image").is_some();
+    containers.is_some_and(|list| list.iter().any(is_container))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::facts::{Bound, Workload};
@@ -134,7 +135,8 @@ mod tests {
 
     #[test]
     fn what_runs_nothing_is_an_object() -> Result<(), FactsError> {
-        let template = json!({"template": {"spec": pod_spec(1)}, "spec": {"podSets": [{"template": {"spec": pod_spec(1)}}]}});
+        let template =
+            json!({"template": {"spec": pod_spec(1)}, "spec": {"podSets": [{"template": {"spec": pod_spec(1)}}]}});
         for kind in [
             KindRef { group: "", kind: "PodTemplate", resource: "podtemplates" },
             KindRef { group: "kueue.x-k8s.io", kind: "Workload", resource: "workloads" },

@@ -1,6 +1,6 @@
 //! HyperPodPyTorchJob of the HyperPod training operator. Its CRD is not public: fields are those of the CLI's model.
 
-use super::demand::{self, Count, Group};
+use super::demand::{self, Count};
 use super::json::Node;
 use super::workload::workload;
 use super::{FactsError, Workload, pod_spec};
@@ -34,8 +34,7 @@ pub(super) fn read(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
         counts.push(count(&replica, grows_to)?);
         templates.push(pod_spec::template(&replica.object("template")?)?);
     }
-    let groups: Vec<_> =
-        templates.iter().zip(counts).map(|(template, count)| Group { per_pod: &template.per_pod, count }).collect();
+    let groups = demand::groups(&templates, counts);
     let demand = demand::bounded(&groups, suspended);
     Ok(Workload { suspended, unknown_fields, ..workload(object, Class::Training, templates, demand)? })
 }

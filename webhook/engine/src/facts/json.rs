@@ -31,6 +31,11 @@ impl<'j, 'p> Node<'j, 'p> {
         Self::read(Some(value), Place { parent: None, key: "", index: None })
     }
 
+    /// What a kind has no field for.
+    pub(super) const fn nothing() -> Self {
+        Self { fields: None, place: Place { parent: None, key: "", index: None } }
+    }
+
     fn read(value: Option<&'j Value>, place: Place<'p>) -> Result<Self, FactsError> {
         match value {
             None | Some(Value::Null) => Ok(Self { fields: None, place }),
@@ -92,7 +97,8 @@ impl<'j, 'p> Node<'j, 'p> {
         self.fields().map(move |(key, value)| Ok((key, Node::read(Some(value), self.place.child(key, None))?)))
     }
 
-    /// Every object that is a field, or an item of a list that is a field.
+    /// Every object that is a field, or an item of a list that is a field. Lists of lists are passed over: no kind of
+    /// Kubernetes keeps objects in one.
     pub(super) fn nested<'s>(&'s self) -> impl Iterator<Item = (&'j str, Node<'j, 's>)> {
         self.fields().flat_map(move |(key, value)| {
             let (object, items) = match value {
@@ -185,7 +191,11 @@ pub(super) fn count(value: &Value) -> Result<u64, String> {
     const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53: above it a float says nothing exact
     let Value::Number(number) = value else { return Err("must be a whole number".to_owned()) };
     if let Some(count) = number.as_u64() {
-        return if count <= MAX { Ok(count) } else { Err(format!("is {}, which is too large", shown(&count.to_string()))) };
+        return if count <= MAX {
+            Ok(count)
+        } else {
+            Err(format!("is {}, which is too large", shown(&count.to_string())))
+        };
     }
     match number.as_f64() {
         Some(float) if float < 0.0 => Err(format!("is {} but must not be negative", shown(&number.to_string()))),
@@ -242,7 +252,7 @@ mod tests {
         let root = Node::root(&object)?;
         let item = root.objects("a")?.nth(1).expect("two items")?;
         let inner = item.object("b/~")?;
-        assert_eq!(inner.string("c").unwrap_err().to_string(), "`/a/1/b~1~0/c` must be a string");
+        assert_eq!(inner.string("c").expect_err("a number").to_string(), "`/a/1/b~1~0/c` must be a string");
         assert_eq!(root.object("a").err().map(|e| e.to_string()), Some("`/a` must be an object".to_owned()));
         Ok(())
     }

@@ -30,25 +30,27 @@ fn at_most(workload: &Workload) -> Option<Amounts> {
 // -------------------------------------------------------------------------------------------------- arbitrary JSON
 
 /// Names of fields that are read somewhere, so that arbitrary objects get past the first level.
+#[rustfmt::skip]
 const KEYS: &[&str] = &[
     "metadata", "labels", "annotations", "name", "spec", "template", "jobTemplate", "containers", "initContainers",
     "ephemeralContainers", "resources", "limits", "requests", "claims", "nvidia.com/gpu", "aws.amazon.com/neuron",
     "overhead", "restartPolicy", "securityContext", "capabilities", "add", "drop", "privileged", "runAsUser",
     "runAsNonRoot", "seccompProfile", "seLinuxOptions", "appArmorProfile", "windowsOptions", "type", "volumes",
     "hostPath", "path", "projected", "sources", "secret", "ephemeral", "persistentVolumeClaim", "volumeMounts",
-    "volumeDevices", "mountPath", "env", "value", "valueFrom", "envFrom", "image", "ports", "hostPort", "livenessProbe",
-    "httpGet", "host", "lifecycle", "postStart", "nodeSelector", "affinity", "nodeAffinity", "tolerations", "key",
-    "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms", "matchExpressions", "operator", "values",
-    "node.kubernetes.io/instance-type", "hostNetwork", "hostUsers", "os", "resourceClaims", "parallelism",
-    "completions", "suspend", "replicas", "strategy", "rollingUpdate", "maxSurge", "volumeClaimTemplates",
-    "pytorchReplicaSpecs", "Worker", "elasticPolicy", "maxReplicas", "runPolicy", "replicaSpecs", "spares",
-    "replicaDiscreteValues", "worker", "kubernetes", "pdSpec", "prefillSpec", "autoScalingSpec", "maxReplicaCount",
-    "modelSourceConfig", "s3Storage", "bucketName", "dataCapture", "s3Uri", "instanceType", "instanceTypes", "server",
-    "acceleratorPartitionType", "model", "storage", "desiredStatus", "podSecurityContext", "sysctls", "data", "rules",
-    "verbs", "roleRef", "externalIPs", "target",
+    "volumeDevices", "mountPath", "env", "value", "valueFrom", "envFrom", "image", "ports", "hostPort",
+    "livenessProbe", "httpGet", "host", "lifecycle", "postStart", "nodeSelector", "affinity", "nodeAffinity",
+    "tolerations", "key", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms", "matchExpressions",
+    "operator", "values", "node.kubernetes.io/instance-type", "hostNetwork", "hostUsers", "os", "resourceClaims",
+    "parallelism", "completions", "suspend", "replicas", "strategy", "rollingUpdate", "maxSurge",
+    "volumeClaimTemplates", "pytorchReplicaSpecs", "Worker", "elasticPolicy", "maxReplicas", "runPolicy",
+    "replicaSpecs", "spares", "replicaDiscreteValues", "worker", "kubernetes", "pdSpec", "prefillSpec",
+    "autoScalingSpec", "maxReplicaCount", "modelSourceConfig", "s3Storage", "bucketName", "dataCapture", "s3Uri",
+    "instanceType", "instanceTypes", "server", "acceleratorPartitionType", "model", "storage", "desiredStatus",
+    "podSecurityContext", "sysctls", "data", "rules", "verbs", "roleRef", "externalIPs", "target",
 ];
 
-const TEXTS: &[&str] = &["", "1", "1e0", "0.5", "-1", "9Ei", "25%", "Always", "In", "ml.p5.48xlarge", "s3://a/b", "void"];
+const TEXTS: &[&str] =
+    &["", "1", "1e0", "0.5", "-1", "9Ei", "25%", "Always", "In", "ml.p5.48xlarge", "s3://a/b", "void"];
 
 fn arbitrary_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -182,12 +184,13 @@ fn sum(pod: &Amounts, count: u64) -> Amounts {
 
 /// Pod specs with resources in many spellings.
 fn pod_spec() -> impl Strategy<Value = Value> {
-    let amount = (0_u64..9, select(&["plain", "text", "milli", "exponent"][..])).prop_map(|(amount, spelling)| match spelling {
-        "plain" => json!(amount),
-        "text" => json!(format!("{amount}.0")),
-        "milli" => json!(format!("{amount}000m")),
-        _ => json!(format!("{amount}e0")),
-    });
+    let amount =
+        (0_u64..9, select(&["plain", "text", "milli", "exponent"][..])).prop_map(|(amount, spelling)| match spelling {
+            "plain" => json!(amount),
+            "text" => json!(format!("{amount}.0")),
+            "milli" => json!(format!("{amount}000m")),
+            _ => json!(format!("{amount}e0")),
+        });
     let name = select(&["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "vpc.amazonaws.com/efa", "cpu"][..]);
     let resources = btree_map(name.prop_map(str::to_owned), amount, 0..3);
     let container = (resources.clone(), resources, any::<bool>()).prop_map(|(requests, limits, sidecar)| {
@@ -196,9 +199,8 @@ fn pod_spec() -> impl Strategy<Value = Value> {
             "restartPolicy": if sidecar { "Always" } else { "Never" },
         })
     });
-    (vec(container.clone(), 1..4), vec(container, 0..4)).prop_map(|(main, init)| {
-        json!({"containers": named("main", main), "initContainers": named("init", init)})
-    })
+    (vec(container.clone(), 1..4), vec(container, 0..4))
+        .prop_map(|(main, init)| json!({"containers": named("main", main), "initContainers": named("init", init)}))
 }
 
 fn named(prefix: &str, containers: Vec<Value>) -> Vec<Value> {
@@ -285,7 +287,8 @@ fn published_manifests_are_counted() {
 fn manifests() -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/manifests");
     let files = fs::read_dir(folder).expect("manifests").map(|entry| entry.expect("file").path());
-    let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect();
+    let mut files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect();
     files.sort();
     let mut documents = Vec::new();
     for path in files {
@@ -315,6 +318,26 @@ fn unknown_fields(workload: &Workload) -> Vec<String> {
     workload.unknown_fields.iter().chain(of_templates).cloned().collect()
 }
 
+/// One, two, two of one and two GPUs in four spellings, as a custom resource may carry them.
+#[test]
+fn spellings_of_one_job_are_added_up() {
+    let replica = |name: &str, replicas: u64, gpus: Value| {
+        let resources = json!({"limits": {"nvidia.com/gpu": gpus}, "requests": {"nvidia.com/gpu": gpus}});
+        let containers = json!([{"name": "pytorch", "resources": resources}]);
+        json!({"name": name, "replicas": replicas, "template": {"spec": {"containers": containers}}})
+    };
+    let replicas = [
+        replica("a", 1, json!("1e0")),
+        replica("b", 1, json!(2)),
+        replica("c", 2, json!("1.0")),
+        replica("d", 1, json!("2000m")),
+    ];
+    let job = json!({"spec": {"nprocPerNode": "1", "replicaSpecs": replicas}});
+    let job = workload("sagemaker.amazonaws.com", "HyperPodPyTorchJob", &job);
+    assert_eq!(job.demand.floor.accelerators(), 7);
+    assert_eq!(at_most(&job), Some(job.demand.floor));
+}
+
 #[test]
 fn a_subresource_is_not_taken_for_its_parent() {
     let scale = json!({"kind": "Scale", "spec": {"replicas": 12}});
@@ -332,11 +355,9 @@ fn a_subresource_is_not_taken_for_its_parent() {
 #[test]
 fn the_plural_decides_and_kinds_have_no_case() {
     let object = json!({"spec": {"replicaSpecs": []}});
-    for (kind, resource) in [
-        ("HyperPodPyTorchJob", "hyperpodpytorchjobs"),
-        ("HyperPodPytorchJob", ""),
-        ("Renamed", "hyperpodpytorchjobs"),
-    ] {
+    for (kind, resource) in
+        [("HyperPodPyTorchJob", "hyperpodpytorchjobs"), ("HyperPodPytorchJob", ""), ("Renamed", "hyperpodpytorchjobs")]
+    {
         let facts = extract(&KindRef { group: "sagemaker.amazonaws.com", kind, resource }, &object).expect("facts");
         assert!(matches!(facts, Facts::Workload(_)), "{kind}");
     }

@@ -53,7 +53,11 @@ impl KindRef<'_> {
     /// plural; and to see that a subresource (a `Scale` of `deployments`) is not taken for its parent.
     fn is(&self, group: &str, plural: &str, kind: &str) -> bool {
         self.group == group
-            && (self.kind.eq_ignore_ascii_case(kind) || (self.resource == plural && !self.is_subresource_body()))
+            && (self.kind.eq_ignore_ascii_case(kind) || (self.has_plural(plural) && !self.is_subresource_body()))
+    }
+
+    fn has_plural(&self, plural: &str) -> bool {
+        !plural.is_empty() && self.resource == plural
     }
 
     /// Objects that are sent to a subresource and stand under the plural of its parent.
@@ -113,6 +117,7 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
 
 /// What an object asks for.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one for each review, made once and never kept in a collection")]
 pub enum Facts {
     /// Something that runs pods, now or through a controller.
     Workload(Workload),
@@ -152,6 +157,33 @@ pub struct Workload {
     pub claim_templates: BTreeSet<String>,
     /// Fields that this version does not know, in a place that matters, outside the templates; JSON pointers.
     pub unknown_fields: BTreeSet<String>,
+}
+
+impl Workload {
+    /// What nothing is known of: it asks for nothing and has one pod.
+    pub fn unknown() -> Self {
+        Self {
+            class: Class::Other,
+            templates: Vec::new(),
+            demand: Demand {
+                floor: Amounts::new(),
+                ceiling: Bound::AtMost(Amounts::new()),
+                pods: 1,
+                pods_ceiling: Some(1),
+                reserves: false,
+                estimated: false,
+                surge: Amounts::new(),
+            },
+            suspended: false,
+            queues: BTreeSet::new(),
+            priority_classes: BTreeSet::new(),
+            service_account: None,
+            roles: BTreeSet::new(),
+            storage: BTreeSet::new(),
+            claim_templates: BTreeSet::new(),
+            unknown_fields: BTreeSet::new(),
+        }
+    }
 }
 
 /// Storage that an endpoint kind names directly.

@@ -257,7 +257,7 @@ mod tests {
             "selinuxoptions" => Control::SeLinux,
             "sysctls" => Control::Sysctls,
             "windowshostprocess" => Control::WindowsHostProcess,
-            other => panic!("no control for {other}"),
+            other => unreachable!("no control for {other}"),
         }
     }
 

@@ -273,11 +273,7 @@ fn read_host(spec: &Node<'_, '_>, template: &mut PodTemplate) -> Result<(), Fact
 }
 
 /// User, groups and the controls of the pod's security context.
-pub(super) fn read_identity(
-    security: &Node<'_, '_>,
-    pod: &Pod,
-    template: &mut PodTemplate,
-) -> Result<(), FactsError> {
+pub(super) fn read_identity(security: &Node<'_, '_>, pod: &Pod, template: &mut PodTemplate) -> Result<(), FactsError> {
     security.note_unknown(POD_SECURITY_CONTEXT_FIELDS, &mut template.unknown_fields);
     template.breaks.append(&mut pod.breaks(security)?);
     if pod_security::apparmor_annotations_break(template.annotations.iter()) {
@@ -408,7 +404,10 @@ mod tests {
             (json!({"containers": {}}), "`/spec/containers` must be a list"),
             (json!({"containers": [1]}), "`/spec/containers/0` must be an object"),
             (json!({"containers": [{"name": 1}]}), "`/spec/containers/0/name` must be a string"),
-            (json!({"securityContext": {"supplementalGroups": ["a"]}}), "`/spec/securityContext/supplementalGroups/0` must be a whole number"),
+            (
+                json!({"securityContext": {"supplementalGroups": ["a"]}}),
+                "`/spec/securityContext/supplementalGroups/0` must be a whole number",
+            ),
             (json!({"nodeSelector": {"a/b": 1}}), "`/spec/nodeSelector/a~1b` must be a string"),
         ];
         for (spec, message) in table {

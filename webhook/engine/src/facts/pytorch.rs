@@ -1,6 +1,6 @@
 //! PyTorchJob of the Kubeflow training operator.
 
-use super::demand::{self, Count, Group};
+use super::demand::{self, Count};
 use super::json::Node;
 use super::workload::workload;
 use super::{FactsError, Workload, pod_spec};
@@ -22,8 +22,7 @@ pub(super) fn read(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
         counts.push(Count { now, most: now.max(grows_to) });
         templates.push(pod_spec::template(&replica.object("template")?)?);
     }
-    let groups: Vec<_> =
-        templates.iter().zip(counts).map(|(template, count)| Group { per_pod: &template.per_pod, count }).collect();
+    let groups = demand::groups(&templates, counts);
     let demand = demand::bounded(&groups, suspended);
     let mut job = workload(object, Class::Training, templates, demand)?;
     job.suspended = suspended;

@@ -342,7 +342,10 @@ mod tests {
             (json!({"name": "v", "tomorrow": {}}), "/volumes/0/tomorrow"),
             (json!({"name": "v", "hostPath": {"path": "/a", "tomorrow": 1}}), "/volumes/0/hostPath/tomorrow"),
             (json!({"name": "v", "projected": {"tomorrow": 1}}), "/volumes/0/projected/tomorrow"),
-            (json!({"name": "v", "projected": {"sources": [{"tomorrow": 1}]}}), "/volumes/0/projected/sources/0/tomorrow"),
+            (
+                json!({"name": "v", "projected": {"sources": [{"tomorrow": 1}]}}),
+                "/volumes/0/projected/sources/0/tomorrow",
+            ),
         ] {
             let read = volumes(json!([volume]))?;
             assert_eq!(read[0].unknown_fields, BTreeSet::from([pointer.to_owned()]), "{volume}");

@@ -8,7 +8,7 @@ use crate::vocabulary::{Action, Class, VolumeKind};
 #[test]
 fn starter_policies_load() {
     let policies = starter();
-    assert_eq!(policies.infos().len(), 47);
+    assert_eq!(policies.infos().len(), 48);
     assert_eq!(
         policies
             .infos()

@@ -1,0 +1,324 @@
+//! The gate as a site has it on its first day: starter policies, starter teams, one account. And the API server in front of
+//! it, as far as admission sees it: defaults that are there before the webhooks, the uid that is there between the two.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use engine::attribution::Phase;
+use engine::cluster::Cluster;
+use engine::config::Config;
+use engine::offline::review_of;
+use engine::patch::Operation as PatchOperation;
+use engine::pipeline::{Evaluation, evaluate};
+use engine::policies::{Policies, starter};
+use engine::quota::Ledger;
+use engine::record::Record;
+use engine::review::{Operation, Review, UserInfo};
+use engine::snapshot::Snapshot;
+use engine::team::Teams;
+use engine::verdict::{Answer, Refusal, Verdict};
+use serde_json::{Value, json};
+
+/// The starter policies, loaded once. Cedar's parser recurses deeply, so they are read on a stack that is large enough.
+pub fn policies() -> Arc<Policies> {
+    static POLICIES: OnceLock<Arc<Policies>> = OnceLock::new();
+    let load = || std::thread::Builder::new().stack_size(64 << 20).spawn(|| Arc::new(starter()));
+    let policies = POLICIES.get_or_init(|| load().expect("a thread").join().expect("the starter policies load"));
+    Arc::clone(policies)
+}
+
+/// The starter policies with these teams, in the account of the samples.
+pub fn snapshot(teams: Teams) -> Snapshot {
+    let config = Config::parse("accounts: ['111122223333']").expect("a configuration");
+    Snapshot { config: Arc::new(config), teams: Arc::new(teams), policies: policies(), cluster: Arc::default() }
+}
+
+/// The teams of `policies/teams`.
+pub fn starter_teams() -> Teams {
+    let files = files(&repository().join("policies/teams"), "yaml");
+    let files: Vec<_> = files.iter().map(|path| (path.display().to_string(), read(path))).collect();
+    Teams::parse(files.iter().map(|(path, text)| (path.as_str(), text.as_str()))).expect("the starter teams")
+}
+
+/// A Wednesday at noon: nothing is borrowed.
+pub fn noon() -> jiff::Timestamp {
+    "2026-10-14T12:00:00Z".parse().expect("a time")
+}
+
+/// A `userInfo` file.
+pub fn user(path: &Path) -> UserInfo {
+    serde_json::from_str(&read(path)).unwrap_or_else(|error| unreachable!("{}: {error}", path.display()))
+}
+
+/// A sample of `data/identities`, by the number and name of its file.
+pub fn sample(name: &str) -> UserInfo {
+    user(&repository().join(format!("tests/data/identities/{name}.json")))
+}
+
+/// A service account's token, as it comes from the pod of a controller.
+pub fn service_account(namespace: &str, name: &str) -> UserInfo {
+    let credential = ("authentication.kubernetes.io/credential-id".to_owned(), vec!["JTI=1".to_owned()]);
+    UserInfo {
+        username: format!("system:serviceaccount:{namespace}:{name}"),
+        uid: format!("uid-of-{namespace}-{name}"),
+        groups: vec!["system:serviceaccounts".to_owned(), "system:authenticated".to_owned()],
+        extra: BTreeMap::from([credential]),
+    }
+}
+
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The files of a folder with this extension, in the order of their names.
+pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| unreachable!("{}: {error}", folder.display()));
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
+    paths.sort();
+    paths
+}
+
+pub fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| unreachable!("{}: {error}", path.display()))
+}
+
+/// The YAML documents of a text; the blanks between two `---` are none.
+pub fn documents(text: &str) -> Vec<Value> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_else(|error| unreachable!("{error}"));
+    documents.into_iter().filter(|document| !document.is_null()).collect()
+}
+
+/// A cluster with the gate in front of it.
+#[derive(Debug)]
+pub struct Gate {
+    pub snapshot: Snapshot,
+    pub ledgers: BTreeMap<String, Ledger>,
+    created: usize,
+}
+
+/// What became of one object.
+#[derive(Debug, Clone)]
+pub struct Admitted {
+    pub verdict: Verdict,
+    /// What the caller reads.
+    pub message: Option<String>,
+    /// Of both webhooks.
+    pub warnings: Vec<String>,
+    /// As `/mutate` made it, whatever became of it.
+    pub patch: Vec<PatchOperation>,
+    /// The object as it is stored, or as it would have been.
+    pub object: Value,
+    /// The evaluation that decided: of `/validate`, or of `/mutate` if that refused already.
+    pub evaluation: Evaluation,
+    pub record: Record,
+}
+
+impl Admitted {
+    pub fn is_allowed(&self) -> bool {
+        self.verdict == Verdict::Allow
+    }
+
+    pub fn refusals(&self) -> &[Refusal] {
+        match &self.verdict {
+            Verdict::Allow | Verdict::RetryLater { .. } => &[],
+            Verdict::Deny { refusals } => refusals,
+        }
+    }
+
+    /// Ids of the policies that refused, and codes of what refused without one.
+    pub fn refused_by(&self) -> Vec<String> {
+        let code = |refusal: &Refusal| serde_json::to_value(refusal.reason).expect("a code");
+        let name = |refusal: &Refusal| match &refusal.policy {
+            Some(policy) => policy.clone(),
+            None => code(refusal).as_str().unwrap_or_default().to_owned(),
+        };
+        self.refusals().iter().map(name).collect()
+    }
+}
+
+impl Gate {
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self { snapshot, ledgers: BTreeMap::new(), created: 0 }
+    }
+
+    /// CREATE, as the API server does it: mutate, then validate what that leaves. What is allowed is stored.
+    pub fn create(&mut self, object: &Value, user: &UserInfo) -> Admitted {
+        self.created += 1;
+        let object = defaulted(object);
+        let review = review(&object, user);
+        let mutated = evaluate(&review, Phase::Mutate, &self.snapshot, noon());
+        let patch = mutated.patch.clone();
+        let patched = mutated.patched.clone().unwrap_or(object);
+        self.check_patch(&review, &patch, &patched);
+        if mutated.is_refused() {
+            let (answer, record) = mutated.clone().conclude(&review, None);
+            return admitted(mutated, answer, record, patch, patched);
+        }
+        let early = mutated.warnings.clone();
+        let stored = self.named(patched);
+        let review = self::review(&stored, user);
+        let mut admitted = self.validate(&review, patch, stored);
+        let warnings: Vec<_> = early.into_iter().filter(|warning| !admitted.warnings.contains(warning)).collect();
+        admitted.warnings.splice(..0, warnings);
+        if admitted.is_allowed() {
+            self.store(admitted.object.clone());
+        }
+        admitted
+    }
+
+    fn validate(&mut self, review: &Review, patch: Vec<PatchOperation>, object: Value) -> Admitted {
+        let evaluation = evaluate(review, Phase::Validate, &self.snapshot, noon());
+        let team = evaluation.team.clone().filter(|_| !evaluation.is_refused());
+        let consumption = team.map(|team| {
+            let ledger = self.ledgers.entry(team.name.clone()).or_default();
+            let consumption = evaluation.consume(review, &self.snapshot, ledger);
+            if consumption.refusals.is_empty() {
+                *ledger = consumption.ledger.clone();
+            }
+            consumption
+        });
+        let (answer, record) = evaluation.clone().conclude(review, consumption);
+        admitted(evaluation, answer, record, patch, object)
+    }
+
+    /// A patch applies, leaves what the evaluation says, and is empty the second time.
+    fn check_patch(&self, review: &Review, patch: &[PatchOperation], patched: &Value) {
+        let patch: json_patch::Patch = serde_json::from_value(json!(patch)).expect("RFC 6902");
+        let mut applied = review.object.clone().unwrap_or_default();
+        json_patch::patch(&mut applied, &patch).expect("the patch applies");
+        assert_eq!(&applied, patched);
+        let again = Review { object: Some(applied), ..review.clone() };
+        let twice = evaluate(&again, Phase::Mutate, &self.snapshot, noon());
+        assert_eq!(twice.patch, [], "{} is patched twice", review.display_name());
+    }
+
+    /// Between the two webhooks the API server gives the object its uid, and a name where it had none.
+    fn named(&self, mut object: Value) -> Value {
+        object["metadata"]["uid"] = json!(format!("00000000-0000-0000-0000-{:012}", self.created));
+        object["metadata"]["creationTimestamp"] = json!("2026-10-14T12:00:00Z");
+        if let (Some(prefix), true) =
+            (object["metadata"]["generateName"].as_str().map(str::to_owned), object["metadata"]["name"].is_null())
+        {
+            object["metadata"]["name"] = json!(format!("{prefix}{:05}", self.created));
+        }
+        object
+    }
+
+    /// Puts an object into what the gate sees of the cluster.
+    pub fn store(&mut self, object: Value) {
+        let mut cluster = Cluster::clone(&self.snapshot.cluster);
+        cluster.insert(object);
+        self.snapshot.cluster = Arc::new(cluster);
+    }
+}
+
+fn admitted(
+    evaluation: Evaluation,
+    answer: Answer,
+    record: Record,
+    patch: Vec<PatchOperation>,
+    object: Value,
+) -> Admitted {
+    let message = answer.message();
+    Admitted { verdict: answer.verdict, message, warnings: answer.warnings, patch, object, evaluation, record }
+}
+
+/// The review of a CREATE.
+pub fn review(object: &Value, user: &UserInfo) -> Review {
+    let body = review_of(object, None, user, Operation::Create, false);
+    Review::parse(body.to_string().as_bytes()).expect("a review")
+}
+
+/// What is in a Pod before any webhook: Kubernetes' defaults and its built-in admission plugins.
+fn defaulted(object: &Value) -> Value {
+    let mut object = object.clone();
+    if object["kind"] == "Pod" && object["apiVersion"] == "v1" {
+        default_pod(&mut object["spec"]);
+    }
+    object
+}
+
+fn default_pod(spec: &mut Value) {
+    let mut set = |key: &str, value: Value| {
+        if spec[key].is_null() {
+            spec[key] = value;
+        }
+    };
+    set("restartPolicy", json!("Always"));
+    set("terminationGracePeriodSeconds", json!(30));
+    set("dnsPolicy", json!("ClusterFirst"));
+    set("securityContext", json!({}));
+    set("schedulerName", json!("default-scheduler"));
+    set("enableServiceLinks", json!(true));
+    set("preemptionPolicy", json!("PreemptLowerPriority"));
+    set("priority", json!(0));
+    set("serviceAccountName", json!("default"));
+    let account = spec["serviceAccountName"].clone();
+    spec["serviceAccount"] = account;
+    tolerate(spec);
+    let token = json!({"name": "kube-api-access-x7k2q", "projected": {"defaultMode": 420, "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [
+            {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+        ]}},
+    ]}});
+    push(spec, "volumes", token);
+    for list in ["containers", "initContainers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            default_container(container);
+        }
+    }
+}
+
+fn default_container(container: &mut Value) {
+    let directory = "/var/run/secrets/kubernetes.io/serviceaccount";
+    push(container, "volumeMounts", json!({"name": "kube-api-access-x7k2q", "readOnly": true, "mountPath": directory}));
+    for (key, value) in [
+        ("terminationMessagePath", json!("/dev/termination-log")),
+        ("terminationMessagePolicy", json!("File")),
+        ("imagePullPolicy", json!("IfNotPresent")),
+        ("resources", json!({})),
+    ] {
+        if container[key].is_null() {
+            container[key] = value;
+        }
+    }
+    // Requests are filled in from limits.
+    for (name, amount) in container["resources"]["limits"].as_object().cloned().into_iter().flatten() {
+        if container["resources"]["requests"][&name].is_null() {
+            container["resources"]["requests"][&name] = amount;
+        }
+    }
+}
+
+/// DefaultTolerationSeconds, and ExtendedResourceToleration, which EKS turns on.
+fn tolerate(spec: &mut Value) {
+    let mut asked: Vec<String> = Vec::new();
+    for container in spec["containers"].as_array().into_iter().flatten() {
+        let limits = container["resources"]["limits"].as_object().into_iter().flatten();
+        asked.extend(limits.map(|(name, _)| name.clone()).filter(|name| name.contains('/')));
+    }
+    asked.sort();
+    asked.dedup();
+    for name in asked {
+        push(spec, "tolerations", json!({"key": name, "operator": "Exists"}));
+    }
+    for taint in ["not-ready", "unreachable"] {
+        let key = format!("node.kubernetes.io/{taint}");
+        let toleration = json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+        push(spec, "tolerations", toleration);
+    }
+}
+
+fn push(object: &mut Value, key: &str, value: Value) {
+    if object[key].is_null() {
+        object[key] = json!([]);
+    }
+    if let Some(list) = object[key].as_array_mut() {
+        list.push(value);
+    }
+}
