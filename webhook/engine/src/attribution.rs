@@ -546,10 +546,10 @@ fn insist(phase: Phase, object: &Value, expected: Option<&str>) -> Result<(), At
     }
 }
 
-/// Only metadata may be edited on what a controller made.
+/// Only metadata may be edited on what a controller made. A priority may stand in a template as well.
 fn only_metadata(changes: &Changes) -> bool {
     changes.set.iter().all(|change| {
-        matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue | Change::Priority)
+        matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue)
     })
 }
 
