@@ -99,8 +99,8 @@ impl Case {
         Ok(case)
     }
 
-    /// The body to send, given the review of the case around it and the objects that there are.
-    pub fn request(&self, before: Option<&Value>, objects: &[Value]) -> Result<Request> {
+    /// What is sent, given the review and the caller of the case around it and the objects that there are.
+    pub fn request(&self, before: Option<&Value>, caller: Option<&str>, objects: &[Value]) -> Result<Request> {
         if let Some(body) = &self.body {
             return Ok(Request::Bytes(body.clone()));
         }
@@ -110,7 +110,8 @@ impl Case {
             (None, Value::Array(_) | Value::Null, Some(before)) => patched(before, &self.review)?,
             _ => bail!("`{}` needs one of review, ask and body", self.case),
         };
-        if let Some(caller) = &self.caller {
+        let asked = caller.filter(|_| self.ask.is_some());
+        if let Some(caller) = self.caller.as_deref().or(asked) {
             review["request"]["userInfo"] = people::named(caller)?;
         }
         Ok(Request::Review(review))

@@ -25,7 +25,7 @@ pub fn files(directory: &str) -> Result<Vec<PathBuf>> {
 /// Runs a file. Reading policies recurses deeply: give the thread a stack of 8 MiB or more.
 pub fn run(path: &std::path::Path) -> Result<Failures> {
     let case = Case::read(path)?;
-    let start = Start { plan: Plan::of_data()?, state: json!({}), review: None };
+    let start = Start { plan: Plan::of_data()?, state: json!({}), review: None, caller: None };
     let file = path.file_stem().unwrap_or_default().to_string_lossy();
     let mut failures = Failures::new();
     start.run(&file, &case, &mut failures).with_context(|| path.display().to_string())?;
@@ -37,6 +37,7 @@ struct Start {
     plan: Plan,
     state: Value,
     review: Option<Value>,
+    caller: Option<String>,
 }
 
 impl Start {
@@ -53,26 +54,22 @@ impl Start {
                 let state: State =
                     serde_json::from_value(state.clone()).with_context(|| format!("{}: the state", case.case))?;
                 let mut server = ApiServer::new(&world.with_context(|| case.case.clone())?, &state)?;
-                review = self.step(name, case, &mut server, self.review.as_ref(), failures)?;
-                Self::follow(name, case, &plan, &mut server, review.as_ref(), failures)?;
+                review = self.step(name, case, &mut server, failures)?;
+                self.follow(name, case, &plan, &mut server, review.clone(), failures)?;
             }
         }
-        let start = Self { plan, state, review: review.or_else(|| self.review.clone()) };
+        let (review, caller) = self.below(case, review);
+        let start = Self { plan, state, review, caller };
         for variant in &case.variants {
             start.run(&format!("{name} / {}", variant.case), variant, failures)?;
         }
         Ok(())
     }
 
-    fn step(
-        &self,
-        name: &str,
-        case: &Case,
-        server: &mut ApiServer,
-        before: Option<&Value>,
-        failures: &mut Failures,
-    ) -> Result<Option<Value>> {
-        let request = case.request(before, &server.objects).with_context(|| name.to_owned())?;
+    fn step(&self, name: &str, case: &Case, server: &mut ApiServer, failures: &mut Failures) -> Result<Option<Value>> {
+        let request = case
+            .request(self.review.as_ref(), self.caller.as_deref(), &server.objects)
+            .with_context(|| name.to_owned())?;
         let (outcome, review) = match request {
             Request::Review(review) if case.expect.http.is_some() => (server.send(&review.to_string())?, Some(review)),
             Request::Review(review) => (server.admit(&review)?, Some(review)),
@@ -90,14 +87,16 @@ impl Start {
 
     /// What comes after, in the same cluster.
     fn follow(
+        &self,
         name: &str,
         case: &Case,
         plan: &Plan,
         server: &mut ApiServer,
-        review: Option<&Value>,
+        review: Option<Value>,
         failures: &mut Failures,
     ) -> Result<()> {
         let mut plan = plan.clone();
+        let (review, caller) = self.below(case, review);
         for next in &case.then {
             ensure!(
                 next.state.is_null() && next.variants.is_empty(),
@@ -107,9 +106,14 @@ impl Start {
             plan = plan.with(next)?;
             server.reload(&plan.build().with_context(|| next.case.clone())?);
             let name = format!("{name} > {}", next.case);
-            let start = Self { plan: plan.clone(), state: Value::Null, review: None };
-            start.step(&name, next, server, review, failures)?;
+            let start = Self { plan: plan.clone(), state: Value::Null, review: review.clone(), caller: caller.clone() };
+            start.step(&name, next, server, failures)?;
         }
         Ok(())
+    }
+
+    /// What a variant or a later step takes over.
+    fn below(&self, case: &Case, review: Option<Value>) -> (Option<Value>, Option<String>) {
+        (review.or_else(|| self.review.clone()), case.caller.clone().or_else(|| self.caller.clone()))
     }
 }
