@@ -102,10 +102,12 @@ pub fn stamp(builder: &mut PatchBuilder, submitter: &Submitter, team: &Team, cla
     }
 }
 
-/// Another person has changed what runs: the stamp's person goes, and everything personal with it.
-pub fn rewritten(builder: &mut PatchBuilder, submitter: &Submitter) {
-    set_annotation(builder, stamp::SUBMITTED_BY, &submitter.annotation());
+/// The old object, once another person has changed what runs: the stamp's person goes, and everything personal with it.
+pub fn rewritten(old: &Value, submitter: &Submitter) -> Value {
+    let mut builder = PatchBuilder::new(old.clone());
+    set_annotation(&mut builder, stamp::SUBMITTED_BY, &submitter.annotation());
     builder.remove(&["metadata", "labels", stamp::PERSON]);
+    builder.finish().0
 }
 
 /// The team's queue, where the object names none; and the team's first priority class with it.

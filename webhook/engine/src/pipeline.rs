@@ -187,6 +187,10 @@ impl Evaluation {
         warnings.extend(consumed.iter().flat_map(Judged::warnings));
         let who = self.who(review);
         let allowed = verdict == Verdict::Allow;
+        let notes = self.attribution.as_ref().map(|attribution| attribution.notes.as_slice()).unwrap_or_default();
+        if allowed && self.phase == Phase::Validate && notes.contains(&Note::Rewritten) {
+            warnings.push(REWRITTEN.to_owned());
+        }
         let questions: Vec<Line> = self.judged.iter().chain(consumed).map(Line::of).collect();
         let answer = Answer {
             uid: review.uid.clone(),
@@ -243,6 +247,9 @@ impl Evaluation {
     }
 }
 
+const REWRITTEN: &str = "You changed what another person's workload runs: from now on it is the team's, and runs without \
+                         their home and ids";
+
 /// The inputs of the steps.
 struct Step<'a> {
     review: &'a Review,
@@ -265,7 +272,7 @@ impl Step<'_> {
         let mut builder = PatchBuilder::new(object.clone());
         match self.review.operation {
             Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
-            Operation::Update if !self.is_between() => self.put_back(evaluation, &mut builder, team),
+            Operation::Update if !self.is_between() => self.put_back(&mut builder, team),
             Operation::Update => {}
             Operation::Delete | Operation::Connect => {}
         }
@@ -282,19 +289,13 @@ impl Step<'_> {
         by_operator && has_owner && !self.is_pod()
     }
 
-    fn put_back(&self, evaluation: &mut Evaluation, builder: &mut PatchBuilder, team: &Team) {
-        if let Some(old) = &self.review.old_object {
-            mutation::put_back(builder, old, team);
-        }
-        if self.attribution.notes.contains(&Note::Rewritten) {
-            if let Some(stamp) = &self.attribution.stamp {
-                mutation::rewritten(builder, stamp);
+    fn put_back(&self, builder: &mut PatchBuilder, team: &Team) {
+        let Some(old) = &self.review.old_object else { return };
+        match &self.attribution.stamp {
+            Some(stamp) if self.attribution.notes.contains(&Note::Rewritten) => {
+                mutation::put_back(builder, &mutation::rewritten(old, stamp), team);
             }
-            evaluation.warnings.push(
-                "You changed what another person's workload runs: from now on it is the team's, and runs without their home \
-                 and ids"
-                    .to_owned(),
-            );
+            Some(_) | None => mutation::put_back(builder, old, team),
         }
     }
 
