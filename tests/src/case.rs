@@ -47,7 +47,7 @@ pub struct Case {
     /// A whole AdmissionReview; in a variant or a later step, a JSON Patch of the one before.
     #[serde(default)]
     pub review: Value,
-    /// A request in few words, in place of `review`.
+    /// A request in few words, in place of the review; then `review` is a JSON Patch of what it makes.
     pub ask: Option<Ask>,
     /// Bytes that are no review.
     pub body: Option<String>,
@@ -105,7 +105,7 @@ impl Case {
             return Ok(Request::Bytes(body.clone()));
         }
         let mut review = match (&self.ask, &self.review, before) {
-            (Some(ask), Value::Null, _) => ask.review(objects)?,
+            (Some(ask), Value::Array(_) | Value::Null, _) => patched(&ask.review(objects)?, &self.review)?,
             (None, Value::Object(_), _) => self.review.clone(),
             (None, Value::Array(_) | Value::Null, Some(before)) => patched(before, &self.review)?,
             _ => bail!("`{}` needs one of review, ask and body", self.case),
