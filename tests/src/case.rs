@@ -121,7 +121,7 @@ impl Case {
         match &self.state {
             Value::Null => Ok(before.clone()),
             Value::Array(_) => patched(before, &self.state),
-            state => Ok(state.clone()),
+            Value::Object(_) | Value::String(_) | Value::Number(_) | Value::Bool(_) => Ok(self.state.clone()),
         }
     }
 }
