@@ -425,9 +425,9 @@ impl Walk<'_> {
         if before != self.meta(asked.review, new).stamp && asked.phase == Phase::Validate {
             self.repeats_the_stamp(new)?;
         }
-        attribution.unquestioned = Changes::between(old, new).set.iter().all(|change| {
-            component.entry.may_add.contains(change) || is_never_governed(*change)
-        });
+        let mut changes = Changes::between(old, new);
+        changes.set.retain(|change| !component.entry.may_add.contains(change));
+        attribution.unquestioned = changes.is_bookkeeping();
         Ok(attribution)
     }
 
@@ -553,30 +553,10 @@ fn only_metadata(changes: &Changes) -> bool {
     })
 }
 
-/// Bookkeeping that takes nothing.
-fn is_never_governed(change: Change) -> bool {
-    match change {
-        Change::Labels | Change::Annotations | Change::Finalizers => true,
-        Change::Image
-        | Change::Command
-        | Change::Env
-        | Change::Resources
-        | Change::Replicas
-        | Change::Placement
-        | Change::Identity
-        | Change::Storage
-        | Change::Queue
-        | Change::Priority
-        | Change::Suspend
-        | Change::Owners
-        | Change::Other => false,
-    }
-}
-
 /// The stamp's keys belong into the root's own metadata, which the gate overwrites; anywhere below they would reach pods.
 fn refuse_reserved_keys(object: &Value) -> Result<(), AttributionError> {
     for list in ["labels", "annotations"] {
-        let known = [stamp::SUBMITTED_BY, stamp::REASON, stamp::TEAM, stamp::PERSON, stamp::COST_CENTER];
+        let known = [stamp::SUBMITTED_BY, stamp::REASON, stamp::TEAM, stamp::PERSON, stamp::COST_CENTER, stamp::CLASS];
         let unknown = crate::json::object(object, &["metadata", list])
             .keys()
             .find(|key| key.starts_with(stamp::PREFIX) && !known.contains(&key.as_str()));

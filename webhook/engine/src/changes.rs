@@ -25,6 +25,11 @@ impl Changes {
         changes
     }
 
+    /// Nothing but metadata that takes nothing: labels, annotations, finalizers.
+    pub fn is_bookkeeping(&self) -> bool {
+        self.set.iter().all(|change| matches!(change, Change::Labels | Change::Annotations | Change::Finalizers))
+    }
+
     fn note(&mut self, path: &[&str]) {
         let Some(change) = classify(path) else { return };
         self.set.insert(change);

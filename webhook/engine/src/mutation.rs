@@ -11,7 +11,7 @@ use crate::json;
 use crate::patch::PatchBuilder;
 use crate::stamp::{self, Submitter, label_value};
 use crate::team::{Person, Posix, Storage, Team};
-use crate::vocabulary::VolumeKind;
+use crate::vocabulary::{Class, VolumeKind};
 use crate::world::is_completed;
 
 /// Kueue's labels.
@@ -82,9 +82,13 @@ pub fn fits(storage: &Storage, ids: Ids) -> bool {
 }
 
 /// Writes the stamp and the labels of billing into an object's own metadata.
-pub fn stamp(builder: &mut PatchBuilder, submitter: &Submitter, team: &Team, charges: bool) {
+pub fn stamp(builder: &mut PatchBuilder, submitter: &Submitter, team: &Team, class: Option<Class>, charges: bool) {
     set_annotation(builder, stamp::SUBMITTED_BY, &submitter.annotation());
     set_label(builder, stamp::TEAM, &team.name);
+    match class {
+        Some(class) => set_label(builder, stamp::CLASS, class.id()),
+        None => builder.remove(&["metadata", "labels", stamp::CLASS]),
+    }
     match &submitter.person {
         Some(person) => set_label(builder, stamp::PERSON, &label_value(person)),
         None => builder.remove(&["metadata", "labels", stamp::PERSON]),
@@ -96,6 +100,12 @@ pub fn stamp(builder: &mut PatchBuilder, submitter: &Submitter, team: &Team, cha
     for (key, value) in &team.spec.labels {
         set_label(builder, key, value);
     }
+}
+
+/// Another person has changed what runs: the stamp's person goes, and everything personal with it.
+pub fn rewritten(builder: &mut PatchBuilder, submitter: &Submitter) {
+    set_annotation(builder, stamp::SUBMITTED_BY, &submitter.annotation());
+    builder.remove(&["metadata", "labels", stamp::PERSON]);
 }
 
 /// The team's queue, where the object names none; and the team's first priority class with it.

@@ -262,7 +262,8 @@ impl Step<'_> {
         let mut builder = PatchBuilder::new(object.clone());
         match self.review.operation {
             Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
-            Operation::Update => self.put_back(evaluation, &mut builder, team),
+            Operation::Update if !self.is_between() => self.put_back(evaluation, &mut builder, team),
+            Operation::Update => {}
             Operation::Delete | Operation::Connect => {}
         }
         let (patched, operations) = builder.finish();
@@ -271,13 +272,20 @@ impl Step<'_> {
         Ok(Some(patched))
     }
 
+    /// An operator's own object between a root and its pods: it compares and rewrites for ever, so it is left alone.
+    fn is_between(&self) -> bool {
+        let has_owner = self.review.old_object.as_ref().is_some_and(|old| self.meta(Some(old)).has_controller());
+        let by_operator = matches!(self.attribution.actor, Principal::Component { .. });
+        by_operator && has_owner && !self.is_pod()
+    }
+
     fn put_back(&self, evaluation: &mut Evaluation, builder: &mut PatchBuilder, team: &Team) {
         if let Some(old) = &self.review.old_object {
             mutation::put_back(builder, old, team);
         }
         if self.attribution.notes.contains(&Note::Rewritten) {
             if let Some(stamp) = &self.attribution.stamp {
-                mutation::stamp(builder, stamp, team, true);
+                mutation::rewritten(builder, stamp);
             }
             evaluation.warnings.push(
                 "You changed what another person's workload runs: from now on it is the team's, and runs without their home \
@@ -299,12 +307,12 @@ impl Step<'_> {
             self.label_intermediate(builder, &facts, team);
             return Ok(());
         };
-        let (Facts::Workload(facts), true) = (&facts, true) else {
-            mutation::stamp(builder, stamp, team, false);
+        let Facts::Workload(facts) = &facts else {
+            mutation::stamp(builder, stamp, team, None, false);
             return Ok(());
         };
         let given = self.given(facts, team, stamp);
-        mutation::stamp(builder, stamp, team, given.charges);
+        mutation::stamp(builder, stamp, team, Some(self.class(facts)), given.charges);
         self.queue(builder, team, given.queues);
         if self.is_pod() {
             self.complete_pod(evaluation, builder, facts, team, stamp, &given);
@@ -345,7 +353,14 @@ impl Step<'_> {
     ) {
         let Some(template) = facts.templates.first() else { return };
         let person = self.person_of(stamp);
-        let ids = mutation::ids(template, person);
+        // The images of Spaces run as one fixed user, whoever starts them: ids that were put in would break them, and
+        // storage on which ids keep people apart is therefore left out.
+        let ids = match self.class(facts) {
+            Class::Space => Ids::Unknown,
+            Class::Training | Class::Endpoint | Class::Ray | Class::Batch | Class::Service | Class::Pod | Class::Other => {
+                mutation::ids(template, person)
+            }
+        };
         let (fitting, left_out): (Vec<_>, Vec<_>) =
             given.offers.iter().partition(|offer| mutation::fits(offer.storage, ids));
         if let (false, Ids::Foreign) = (left_out.is_empty(), ids) {
@@ -412,18 +427,28 @@ impl Step<'_> {
 
     /// Asks everything about the final object.
     fn judge(&self, evaluation: &mut Evaluation, object: Option<&Value>) -> Judging {
-        let request = self.request()?;
+        let request = self.request();
+        let changes = match (&self.review.old_object, object) {
+            (Some(old), Some(new)) if self.whole_objects() => Changes::between(old, new),
+            _ => Changes::default(),
+        };
+        let updates = self.review.operation == Operation::Update && self.whole_objects();
+        if updates && self.attribution.unquestioned && changes.is_bookkeeping() {
+            // Clean-up must not hang on whether an old object can still be read.
+            return Ok(());
+        }
         let before = match &self.review.old_object {
             Some(old) if self.whole_objects() => Some(self.facts_of_old(old)),
             Some(_) | None => None,
         };
         let after = match object {
-            Some(object) if self.whole_objects() => Some(self.facts(object)?),
+            Some(object) if self.whole_objects() => match self.facts(object) {
+                Ok(facts) => Some(facts),
+                // A finalizer comes off what cannot be read, too.
+                Err(_) if updates && changes.is_bookkeeping() => Some(Facts::Object(Default::default())),
+                Err(refusal) => return Err(refusal),
+            },
             Some(_) | None => None,
-        };
-        let changes = match (&self.review.old_object, object) {
-            (Some(old), Some(new)) if self.whole_objects() => Changes::between(old, new),
-            _ => Changes::default(),
         };
         let subject = after.as_ref().or(before.as_ref().and_then(Option::as_ref));
         let old = before.as_ref().and_then(Option::as_ref);
@@ -449,10 +474,10 @@ impl Step<'_> {
     }
 
     /// What kind of request this is.
-    fn request(&self) -> Result<Request, Refusal> {
+    fn request(&self) -> Request {
         let subresource = self.review.subresource.as_deref().unwrap_or_default();
         let resource = self.review.resource.resource.as_str();
-        Ok(match (self.review.operation, resource, subresource) {
+        match (self.review.operation, resource, subresource) {
             (Operation::Create, _, "") => Request::Plain(Action::Create),
             (Operation::Update, _, "") => Request::Plain(Action::Update),
             (Operation::Delete, _, _) => Request::Plain(Action::Delete),
@@ -468,7 +493,7 @@ impl Step<'_> {
             (Operation::Create, "pods" | "bindings", "binding") => Request::Door(DoorKind::PodBinding),
             (_, "workloads", "status") => Request::Door(DoorKind::QueueAdmission),
             (Operation::Create | Operation::Update, _, _) => Request::Other,
-        })
+        }
     }
 
     /// The object is of the kind itself, so that facts can be read from it.
@@ -582,25 +607,21 @@ impl Step<'_> {
 
     /// Exec and its like carry options without labels: the pod is looked up.
     fn judge_access(&self, evaluation: &mut Evaluation, action: Action) -> Judging {
-        let Some(target) = stored_target(self.review, &self.snapshot.cluster) else {
-            // Outside team namespaces RBAC decides; a Service has no facts to look up.
-            return match (&self.team, action) {
-                (Some(_), Action::Exec | Action::Attach | Action::PortForward) => Err(self.unknown_target()),
-                _ => self.judge_object(evaluation, action, &Changes::default(), Vec::new()),
-            };
-        };
-        match extract(&stored_kind(target), &target.object) {
-            Ok(Facts::Workload(facts)) => {
-                let labels = labels(Some(&target.object))?;
-                let mut world = self.world();
-                let workload = self.workload(&mut world, &facts, &labels, Version::New);
-                let mut questions = Questions::new(&mut world, self.attribution, self.base(None, None));
-                questions.request(action, workload, self.request_subject(), self.who_may());
-                self.decide(evaluation, questions.into_asked(), world)
+        let target = stored_target(self.review, &self.snapshot.cluster);
+        let facts = match target.map(|target| extract(&stored_kind(target), &target.object)) {
+            Some(Ok(Facts::Workload(facts))) => facts,
+            // In a team namespace nobody enters a pod of which nobody knows what it mounts.
+            Some(_) | None if self.team.is_some() && self.review.resource.resource == "pods" && action != Action::Evict => {
+                return Err(self.unknown_target());
             }
-            Ok(Facts::Object(_)) => self.judge_object(evaluation, action, &Changes::default(), Vec::new()),
-            Err(_) => Err(self.unknown_target()),
-        }
+            Some(_) | None => Workload::unknown(),
+        };
+        let labels = labels(target.map(|target| &target.object))?;
+        let mut world = self.world();
+        let workload = self.workload(&mut world, &facts, &labels, Version::New);
+        let mut questions = Questions::new(&mut world, self.attribution, self.base(None, None));
+        questions.request(action, workload, self.request_subject(), self.who_may());
+        self.decide(evaluation, questions.into_asked(), world)
     }
 
     /// A Scale has no template: what a pod asks comes from the object that is scaled.
@@ -707,11 +728,12 @@ impl Step<'_> {
 
     /// The owner that reserves: the topmost with a fixed size. `None` if it is the object itself.
     fn holder(&self) -> Option<Arc<StoredObject>> {
-        let own = match &self.attribution.root {
-            Root::Itself => return None,
-            Root::Stored(_) => self.review.object.as_ref().map(|object| self.meta(Some(object)).uid).unwrap_or_default(),
-        };
-        let owners = self.attribution.chain.iter().filter(|owner| own.is_empty() || owner.meta.uid != own);
+        if self.attribution.root == Root::Itself {
+            return None;
+        }
+        let own = self.meta(self.review.object.as_ref());
+        let itself = |owner: &Meta| owner.kind == own.kind && owner.name == own.name && owner.group == own.group;
+        let owners = self.attribution.chain.iter().filter(|owner| !itself(&owner.meta));
         owners.rev().find(|owner| reserves(&owner.meta.kind)).cloned()
     }
 
@@ -808,6 +830,10 @@ impl Step<'_> {
     /// The class of the root: the same for an endpoint, its Deployment and its pods.
     fn class(&self, facts: &Workload) -> Class {
         let Root::Stored(root) = &self.attribution.root else { return facts.class };
+        // A stamped pod ends the walk, and carries the class of its root.
+        if let (Some(class), Some(_)) = (mutation::label(&root.object, stamp::CLASS), &root.meta.stamp) {
+            return Class::of_id(class).unwrap_or(Class::Other);
+        }
         match extract(&stored_kind(root), &root.object) {
             Ok(Facts::Workload(root)) => root.class,
             Ok(Facts::Object(_)) | Err(_) => Class::Other,
@@ -1137,8 +1163,8 @@ fn headline(review: &Review, who: &Who) -> String {
         None => review.kind.kind.clone(),
     };
     let place = match (&review.namespace, &who.namespace_team) {
-        (Some(namespace), Some(owner)) => format!(" in {namespace} (team {owner})"),
-        (Some(namespace), None) => format!(" in {namespace}"),
+        (Some(namespace), Some(owner)) if who.team.as_ref() != Some(owner) => format!(" in {namespace} (team {owner})"),
+        (Some(namespace), Some(_) | None) => format!(" in {namespace}"),
         (None, _) => String::new(),
     };
     let operation = review.operation.to_string().to_ascii_lowercase();

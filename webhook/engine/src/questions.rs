@@ -434,7 +434,7 @@ fn volume_subject(volume: &crate::facts::Volume, sub_path: Option<&str>, declare
     };
     let part = match (sub_path, volume.kind) {
         (Some(path), _) => format!(", subPath `{path}`"),
-        (None, VolumeKind::Claim) if !declared.as_declared => ", without subPath".to_owned(),
+        (None, VolumeKind::Claim) if declared.ours && !declared.as_declared => ", without subPath".to_owned(),
         (None, _) => String::new(),
     };
     format!("volume `{}` ({}{source}{part})", volume.name, volume.kind.id())

@@ -18,6 +18,8 @@ pub const REASON: &str = "cedargate.dev/reason";
 pub const TEAM: &str = "cedargate.dev/team";
 pub const PERSON: &str = "cedargate.dev/person";
 pub const COST_CENTER: &str = "cedargate.dev/cost-center";
+/// Label: what the root is for. A pod carries it, because its own stamp ends the walk before the root is reached.
+pub const CLASS: &str = "cedargate.dev/class";
 
 /// Who submitted, as far as it outlives a role's suffix: permission set or role name, never principal ids.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -17,6 +17,11 @@ macro_rules! closed_list {
             pub const fn id(self) -> &'static str {
                 match self { $(Self::$variant => $id),+ }
             }
+
+            /// The member with this id.
+            pub fn of_id(id: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|member| member.id() == id)
+            }
         }
     };
 }

@@ -338,22 +338,6 @@ fn spellings_of_one_job_are_added_up() {
     assert_eq!(at_most(&job), Some(job.demand.floor));
 }
 
-/// A speed test of one review's part, by hand: `cargo test --release -p engine --lib -- --ignored --nocapture speed`.
-#[test]
-#[ignore = "measures, checks nothing"]
-#[expect(clippy::print_stderr, reason = "the result is for whoever asked for it")]
-fn speed_of_a_pod() {
-    let (_, object) =
-        manifests().into_iter().find(|(file, _)| file.starts_with("hpct-")).expect("the manifest with the most in it");
-    let pod = json!({"metadata": {}, "spec": object["spec"]["replicaSpecs"][0]["template"]["spec"]});
-    let kind = KindRef { group: "", kind: "Pod", resource: "pods" };
-    let start = std::time::Instant::now();
-    for _ in 0..10_000 {
-        std::hint::black_box(extract(&kind, std::hint::black_box(&pod)).expect("a pod"));
-    }
-    eprintln!("{} bytes: {:?}", pod.to_string().len(), start.elapsed() / 10_000);
-}
-
 #[test]
 fn a_subresource_is_not_taken_for_its_parent() {
     let scale = json!({"kind": "Scale", "spec": {"replicas": 12}});

@@ -159,6 +159,33 @@ pub struct Workload {
     pub unknown_fields: BTreeSet<String>,
 }
 
+impl Workload {
+    /// What nothing is known of: it asks for nothing and has one pod.
+    pub fn unknown() -> Self {
+        Self {
+            class: Class::Other,
+            templates: Vec::new(),
+            demand: Demand {
+                floor: Amounts::new(),
+                ceiling: Bound::AtMost(Amounts::new()),
+                pods: 1,
+                pods_ceiling: Some(1),
+                reserves: false,
+                estimated: false,
+                surge: Amounts::new(),
+            },
+            suspended: false,
+            queues: BTreeSet::new(),
+            priority_classes: BTreeSet::new(),
+            service_account: None,
+            roles: BTreeSet::new(),
+            storage: BTreeSet::new(),
+            claim_templates: BTreeSet::new(),
+            unknown_fields: BTreeSet::new(),
+        }
+    }
+}
+
 /// Storage that an endpoint kind names directly.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StorageUse {
