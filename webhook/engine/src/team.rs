@@ -545,9 +545,8 @@ fn check(at: &str, file: &TeamFile) -> Vec<TeamError> {
     problems.extend(spec.members.iter().filter_map(check_member));
     problems.extend(spec.storage.iter().flat_map(check_storage));
     problems.extend(spec.people.iter().flat_map(check_person));
-    problems.extend(spec.labels.iter().filter_map(|(key, value)| {
-        (!is_label_value(value)).then(|| format!("labels: `{key}: {value}` is no label value"))
-    }));
+    let labels = spec.labels.iter().filter(|(_, value)| !is_label_value(value));
+    problems.extend(labels.map(|(key, value)| format!("labels: `{key}: {value}` is no label value")));
     problems.extend(spec.cost_center.iter().filter(|value| !is_label_value(value)).map(|value| {
         format!("costCenter: `{value}` is no label value")
     }));
