@@ -137,7 +137,7 @@ pub fn put_back(builder: &mut PatchBuilder, old: &Value, team: &Team) {
     // A label that we gave on CREATE is not in the manifest that is applied again.
     for key in [QUEUE_NAME, PRIORITY_CLASS] {
         if let (Some(value), None) = (label(old, key), label(builder.object(), key)) {
-            set_label(builder, key, &value.to_owned());
+            set_label(builder, key, value);
         }
     }
 }
