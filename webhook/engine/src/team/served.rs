@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
@@ -17,7 +18,7 @@ use crate::json;
 use crate::vocabulary::Level;
 
 /// One Team object, read for itself.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServedTeam {
     pub name: String,
     pub created: Option<Timestamp>,
