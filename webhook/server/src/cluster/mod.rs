@@ -27,6 +27,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use engine::snapshot::Snapshot;
 use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use tokio::sync::watch;
 
@@ -105,6 +106,11 @@ pub fn start(options: Options) -> Running {
         }
     });
     running
+}
+
+/// The gate's own resources, as the API server must know them.
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![team_object::definition()]
 }
 
 /// Before any Team is known, so that what vanished while nobody ran is not taken for free.
