@@ -546,9 +546,9 @@ impl Claimed {
         }
     }
 
-    /// Two entries overlap where one caller could match both: a pin that one leaves open matches any.
+    /// Entries of two teams overlap where one caller could match both: a pin that one leaves open matches any.
     fn take_member(&mut self, at: &str, member: &Member) -> Option<TeamError> {
-        let first = self.members.iter().find(|(_, other)| other.overlaps(member));
+        let first = self.members.iter().find(|(first, other)| first != at && other.overlaps(member));
         match first {
             Some((first, _)) => Some(claimed_twice(at, "member", member.name(), first)),
             None => {

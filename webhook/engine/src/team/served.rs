@@ -309,7 +309,7 @@ mod tests {
             assert!(a.spec.groups.is_empty());
             assert_eq!(conflicts.keys().collect::<Vec<_>>(), ["a"]);
             assert_eq!(conflicts["a"], [
-                "member `TeamB in *:*:*` is declared in Team b already",
+                "member `TeamB` is declared in Team b already",
                 "person `bob` is declared in Team b already",
                 "uid `1001` is declared in Team b already",
                 "home `bob` is declared in Team b already",
