@@ -261,6 +261,7 @@ impl Step<'_> {
         let (Some(object), Some(team), None) = (&self.review.object, &self.team, &self.review.subresource) else {
             return Ok(self.review.object.clone());
         };
+        has_metadata(object)?;
         let mut builder = PatchBuilder::new(object.clone());
         match self.review.operation {
             Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
@@ -1117,6 +1118,17 @@ fn quota_line(usage: Usage, team: &Team) -> QuotaLine {
         ceiling: limits.ceiling,
         usage,
     }
+}
+
+/// Metadata as the stamp is written into it: an object, and in it maps of strings.
+fn has_metadata(object: &Value) -> Judging {
+    if json::at(object, &["metadata"]).is_some_and(|metadata| !metadata.is_object()) {
+        return Err(malformed("`metadata` must be an object"));
+    }
+    ["labels", "annotations"].into_iter().try_for_each(|map| match json::strings(object, &["metadata", map]) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(malformed(&error.to_string())),
+    })
 }
 
 fn labels(object: Option<&Value>) -> Result<Vec<(String, String)>, Refusal> {
