@@ -97,6 +97,8 @@ impl Asked {
     }
 }
 
+const PAST_THE_GATE: &str = "it would give access past the gate: ask the platform team to do it";
+
 /// Collects the questions of one request.
 #[derive(Debug)]
 pub struct Questions<'a, 'w> {
@@ -130,7 +132,7 @@ impl<'a, 'w> Questions<'a, 'w> {
     pub fn doors(&mut self, doors: impl IntoIterator<Item = (DoorKind, String)>) {
         for (kind, detail) in doors {
             let door = self.world.door(kind, &detail);
-            self.request(Action::Open, door, format!("{} `{detail}`", kind.id()), None);
+            self.request(Action::Open, door, format!("{} `{detail}`", kind.id()), Some(PAST_THE_GATE.to_owned()));
         }
     }
 
