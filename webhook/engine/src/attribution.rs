@@ -136,7 +136,7 @@ pub fn attribute(
 
 /// `scale`, `exec` and other subresources hold other objects than the kind's own. A Namespace is where work is done, not
 /// work: it carries no stamp.
-fn is_main_resource(review: &Review) -> bool {
+pub(crate) fn is_main_resource(review: &Review) -> bool {
     review.subresource.is_none() && review.kind.kind != "Namespace"
 }
 
@@ -389,7 +389,9 @@ impl Walk<'_> {
         let is_pod = meta.kind == "Pod";
         match (meta.stamp.as_deref(), is_pod) {
             // A pod is given its stamp; anything in between is never changed, and may only repeat it.
-            (Some(carried), false) if carried != submitter.annotation() => return Err(AttributionError::ForeignStamp),
+            (Some(carried), false) if !repeats(carried, &submitter, &root, &notes) => {
+                return Err(AttributionError::ForeignStamp);
+            }
             (_, true) => insist(asked.phase, object, Some(&submitter.annotation()))?,
             _ => {}
         }
@@ -437,7 +439,7 @@ impl Walk<'_> {
         let resolved = meta.controller().and_then(|owner| self.cluster().of_uid(&owner.uid));
         let resolved = resolved.and_then(|owner| self.resolve(owner, 0).ok());
         match (meta.stamp, resolved) {
-            (Some(stamp), Some(found)) if stamp == found.submitter.annotation() => Ok(()),
+            (Some(stamp), Some(Found { submitter, root, notes, .. })) if repeats(&stamp, &submitter, &root, &notes) => Ok(()),
             _ => Err(AttributionError::ForeignStamp),
         }
     }
@@ -529,6 +531,13 @@ fn unattributed(meta: &Meta) -> AttributionError {
     AttributionError::Unattributed { kind: meta.kind.clone(), name: meta.name.clone() }
 }
 
+/// The stamp that counts; or the root's own, which counts as the team's since its submitter left. A legacy root's never
+/// does: copied to something younger, it would.
+fn repeats(carried: &str, submitter: &Submitter, root: &StoredObject, notes: &[Note]) -> bool {
+    let left = notes.contains(&Note::SubmitterLeft);
+    carried == submitter.annotation() || (left && root.meta.stamp.as_deref() == Some(carried))
+}
+
 fn without_person(principal: Principal) -> Principal {
     match principal {
         Principal::Submitter(submitter) => Principal::Submitter(Submitter { person: None, ..submitter }),
@@ -546,10 +555,10 @@ fn insist(phase: Phase, object: &Value, expected: Option<&str>) -> Result<(), At
     }
 }
 
-/// Only metadata may be edited on what a controller made.
+/// Only metadata may be edited on what a controller made. A priority may stand in a template as well.
 fn only_metadata(changes: &Changes) -> bool {
     changes.set.iter().all(|change| {
-        matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue | Change::Priority)
+        matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue)
     })
 }
 

@@ -101,6 +101,12 @@ impl Config {
                 )));
             }
         }
+        // The cluster's own parts must never wait for the gate.
+        for namespace in &self.system_namespaces {
+            if let Some(team) = governed(namespace) {
+                return Err(ConfigError(format!("systemNamespaces: `{namespace}` is a namespace of team {team}")));
+            }
+        }
         Ok(())
     }
 
@@ -139,4 +145,44 @@ fn default_system_namespaces() -> BTreeSet<String> {
     ]
     .map(str::to_owned)
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_controllers_are_whole() {
+        let config = Config::parse("accounts: [\"111122223333\"]").expect("defaults are a configuration");
+        assert!(config.controllers.len() > 30);
+        let job = config.controllers.iter().find(|entry| entry.name() == "kube-system/job-controller");
+        assert!(job.is_some_and(|entry| entry.acts_for("batch", "Job") && !entry.acts_for("batch", "CronJob")));
+        let training = config.controllers.iter().find(|entry| entry.name() == "kubeflow/training-operator");
+        assert!(training.is_some_and(|entry| entry.acts_for("kubeflow.org", "TFJob") && !entry.acts_for("", "TFJob")));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let texts = [
+            "account: []",
+            "timeZone: Mars/Olympus",
+            "controllers: [{serviceAccount: a/b}]",
+            "controllers: [{kind: operator}]",
+            "controllers: [{kind: operator, serviceAccount: a/b, user: c}]",
+        ];
+        for text in texts {
+            assert!(Config::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn teams_have_neither_controllers_nor_system_namespaces() {
+        let config = Config::default();
+        let governed = |theirs: &'static str| move |namespace: &str| (namespace == theirs).then_some("team-a");
+        for namespace in ["kubeflow", "kube-system"] {
+            let error = config.check_against(governed(namespace)).expect_err("a member could mint its token");
+            assert!(error.to_string().contains("team-a"), "{error}");
+        }
+        assert_eq!(config.check_against(governed("hyperpod-ns-team-a")), Ok(()));
+    }
 }

@@ -102,10 +102,12 @@ pub fn stamp(builder: &mut PatchBuilder, submitter: &Submitter, team: &Team, cla
     }
 }
 
-/// Another person has changed what runs: the stamp's person goes, and everything personal with it.
-pub fn rewritten(builder: &mut PatchBuilder, submitter: &Submitter) {
-    set_annotation(builder, stamp::SUBMITTED_BY, &submitter.annotation());
+/// The old object, once another person has changed what runs: the stamp's person goes, and everything personal with it.
+pub fn rewritten(old: &Value, submitter: &Submitter) -> Value {
+    let mut builder = PatchBuilder::new(old.clone());
+    set_annotation(&mut builder, stamp::SUBMITTED_BY, &submitter.annotation());
     builder.remove(&["metadata", "labels", stamp::PERSON]);
+    builder.finish().0
 }
 
 /// The team's queue, where the object names none; and the team's first priority class with it.
@@ -135,7 +137,7 @@ pub fn put_back(builder: &mut PatchBuilder, old: &Value, team: &Team) {
     // A label that we gave on CREATE is not in the manifest that is applied again.
     for key in [QUEUE_NAME, PRIORITY_CLASS] {
         if let (Some(value), None) = (label(old, key), label(builder.object(), key)) {
-            set_label(builder, key, &value.to_owned());
+            set_label(builder, key, value);
         }
     }
 }
@@ -146,12 +148,14 @@ fn is_ours(key: &str) -> bool {
 
 /// The service account that gives the pod its role; only in place of none or `default`.
 pub fn service_account(builder: &mut PatchBuilder, name: &str) {
-    let named = json::text(builder.object(), &["spec", "serviceAccountName"]).unwrap_or_default();
-    if !matches!(named, "" | "default") || name == "default" {
+    let spec = |key| json::text(builder.object(), &["spec", key]).filter(|name| !name.is_empty());
+    // The first is the name that counts, the second its deprecated alias.
+    let named = spec("serviceAccountName").or(spec("serviceAccount"));
+    if !matches!(named, None | Some("default")) || name == "default" {
         return;
     }
     builder.set(&["spec", "serviceAccountName"], name.into());
-    // The deprecated alias is kept equal: the API server fills it, and other webhooks read it.
+    // The alias is kept equal: the API server fills it, and other webhooks read it.
     if json::at(builder.object(), &["spec", "serviceAccount"]).is_some() {
         builder.set(&["spec", "serviceAccount"], name.into());
     }

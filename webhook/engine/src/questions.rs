@@ -181,7 +181,7 @@ impl<'a, 'w> Questions<'a, 'w> {
         let is_pod = names.kind == "Pod";
         for template in &facts.templates {
             let before = old.and_then(|old| old.templates.iter().find(|old| old.pointer == template.pointer));
-            self.template(workload, template, before, names);
+            self.template(workload, template, before);
             self.containers(workload, template, before);
             self.volumes(workload, template, before, made_with_it, names);
         }
@@ -200,7 +200,7 @@ impl<'a, 'w> Questions<'a, 'w> {
         }
     }
 
-    fn template(&mut self, workload: &EntityUid, new: &PodTemplate, old: Option<&PodTemplate>, names: &Names<'_>) {
+    fn template(&mut self, workload: &EntityUid, new: &PodTemplate, old: Option<&PodTemplate>) {
         if old.is_some_and(|old| same_placement(old, new)) {
             return;
         }
@@ -209,7 +209,6 @@ impl<'a, 'w> Questions<'a, 'w> {
             "" => "the pod".to_owned(),
             pointer => format!("the pod template `{pointer}`"),
         };
-        let _ = names;
         self.take(Action::Schedule, resource, workload, subject, None);
     }
 

@@ -454,6 +454,27 @@ impl Member {
     }
 }
 
+impl Member {
+    fn name(&self) -> &str {
+        let Self { permission_set, role, user, service_account, .. } = self;
+        [permission_set, role, user, service_account].into_iter().flatten().next().map_or("", String::as_str)
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let open = |a: &Option<String>, b: &Option<String>| a.is_none() || b.is_none() || a == b;
+        let role = |member: &Self| member.role.as_deref().map(|role| last_segment(role).to_ascii_lowercase());
+        let user = |member: &Self| member.user.as_deref().map(|user| user.trim_start_matches('/').to_owned());
+        let same = |a: Option<String>, b: Option<String>| a.is_some() && a == b;
+        (same(self.permission_set.clone(), other.permission_set.clone())
+            || same(role(self), role(other))
+            || same(user(self), user(other))
+            || same(self.service_account.clone(), other.service_account.clone()))
+            && open(&self.account, &other.account)
+            && open(&self.partition, &other.partition)
+            && open(&self.principal_id, &other.principal_id)
+    }
+}
+
 fn last_segment(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -470,41 +491,46 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
 
 /// Who declared what, so that the second who does is told about the first.
 #[derive(Default)]
-struct Claimed(BTreeMap<(&'static str, String), String>);
+struct Claimed {
+    things: BTreeMap<(&'static str, String), String>,
+    members: Vec<(String, Member)>,
+}
 
 impl Claimed {
     fn claim(&mut self, at: &str, file: &TeamFile) -> Vec<TeamError> {
         let spec = &file.spec;
-        let member = |member: &Member| {
-            let pins = [&member.partition, &member.account, &member.principal_id]
-                .map(|pin| pin.as_deref().unwrap_or("*").to_owned())
-                .join(":");
-            let name = [&member.permission_set, &member.user, &member.service_account];
-            let role = member.role.as_deref().map(|role| last_segment(role).to_ascii_lowercase());
-            let name = name.into_iter().flatten().cloned().chain(role).collect::<String>();
-            (if member.role.is_some() { "role" } else { "member" }, format!("{name} in {pins}"))
-        };
         let things = std::iter::once(("team", file.metadata.name.clone()))
             .chain(spec.namespaces.iter().map(|name| ("namespace", name.clone())))
-            .chain(spec.members.iter().map(member))
             .chain(spec.people.iter().map(|person| ("person", person.name.clone())))
             .chain(spec.people.iter().filter_map(|person| Some(("uid", person.uid?.to_string()))))
             .chain(spec.people.iter().filter_map(|person| Some(("home", person.home.clone()?))))
-            .chain(spec.groups.iter().map(|group| ("group", group.name.clone())))
-            .collect::<Vec<_>>();
-        things.into_iter().filter_map(|(kind, name)| self.take(at, kind, name)).collect()
+            .chain(spec.groups.iter().map(|group| ("group", group.name.clone())));
+        let mut problems: Vec<TeamError> = things.filter_map(|(kind, name)| self.take(at, kind, name)).collect();
+        problems.extend(spec.members.iter().filter_map(|member| self.take_member(at, member)));
+        problems
     }
 
     fn take(&mut self, at: &str, kind: &'static str, name: String) -> Option<TeamError> {
-        let problem = |first: &str| format!("{kind} `{name}` is declared in {first} already");
-        match self.0.get(&(kind, name.clone())) {
-            Some(first) => Some(TeamError { at: at.to_owned(), problem: problem(first) }),
+        match self.things.get(&(kind, name.clone())) {
+            Some(first) => Some(claimed_twice(at, kind, &name, first)),
             None => {
-                self.0.insert((kind, name), at.to_owned());
+                self.things.insert((kind, name), at.to_owned());
                 None
             }
         }
     }
+
+    /// Two entries overlap where one caller could match both: a pin that one leaves open matches any.
+    fn take_member(&mut self, at: &str, member: &Member) -> Option<TeamError> {
+        let first = self.members.iter().find(|(_, other)| other.overlaps(member));
+        let problem = first.map(|(first, _)| claimed_twice(at, "member", member.name(), first));
+        self.members.push((at.to_owned(), member.clone()));
+        problem
+    }
+}
+
+fn claimed_twice(at: &str, kind: &str, name: &str, first: &str) -> TeamError {
+    TeamError { at: at.to_owned(), problem: format!("{kind} `{name}` is declared in {first} already") }
 }
 
 fn check(at: &str, file: &TeamFile) -> Vec<TeamError> {
@@ -519,9 +545,8 @@ fn check(at: &str, file: &TeamFile) -> Vec<TeamError> {
     problems.extend(spec.members.iter().filter_map(check_member));
     problems.extend(spec.storage.iter().flat_map(check_storage));
     problems.extend(spec.people.iter().flat_map(check_person));
-    problems.extend(spec.labels.iter().filter_map(|(key, value)| {
-        (!is_label_value(value)).then(|| format!("labels: `{key}: {value}` is no label value"))
-    }));
+    let labels = spec.labels.iter().filter(|(_, value)| !is_label_value(value));
+    problems.extend(labels.map(|(key, value)| format!("labels: `{key}: {value}` is no label value")));
     problems.extend(spec.cost_center.iter().filter(|value| !is_label_value(value)).map(|value| {
         format!("costCenter: `{value}` is no label value")
     }));
@@ -606,4 +631,66 @@ fn digest(files: &[(String, TeamFile)]) -> String {
     sorted.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     // Struct fields and BTreeMaps: the text is canonical.
     crate::digest(serde_json::to_string(&sorted).unwrap_or_default().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn team(name: &str, spec: &str) -> String {
+        format!("apiVersion: cedargate.dev/v1alpha1\nkind: Team\nmetadata: {{name: {name}}}\nspec: {spec}\n")
+    }
+
+    fn problems(first: &str, second: &str) -> Vec<String> {
+        let (first, second) = (team("one", first), team("two", second));
+        match Teams::parse([("1.yaml", first.as_str()), ("2.yaml", second.as_str())]) {
+            Ok(_) => Vec::new(),
+            Err(errors) => errors.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn overlap_names_both_places() {
+        let overlaps = [
+            ("{namespaces: [a]}", "{namespaces: [b, a]}", "namespace `a`"),
+            ("{members: [{permissionSet: X}]}", "{members: [{permissionSet: X}]}", "member `X`"),
+            ("{members: [{role: path/R}]}", "{members: [{role: r}]}", "member `r`"),
+            // A pin that one entry leaves open matches any.
+            ("{members: [{role: R}]}", "{members: [{role: R, account: \"111122223333\"}]}", "member `R`"),
+            ("{members: [{user: /ml/e}]}", "{members: [{user: ml/e, partition: aws}]}", "member `ml/e`"),
+            ("{members: [{serviceAccount: ci/d}]}", "{members: [{serviceAccount: ci/d}]}", "member `ci/d`"),
+            ("{people: [{name: a}]}", "{people: [{name: a}]}", "person `a`"),
+            ("{people: [{name: a, uid: 7}]}", "{people: [{name: b, uid: 7}]}", "uid `7`"),
+            ("{people: [{name: a, home: h}]}", "{people: [{name: b, home: h}]}", "home `h`"),
+            ("{groups: [{name: g}]}", "{groups: [{name: g}]}", "group `g`"),
+        ];
+        for (first, second, what) in overlaps {
+            let expected = format!("2.yaml (team two): {what} is declared in 1.yaml (team one) already");
+            assert_eq!(problems(first, second), [expected]);
+        }
+        let apart = "{members: [{role: R, account: \"444455556666\"}]}";
+        assert_eq!(problems("{members: [{role: R, account: \"111122223333\"}]}", apart), Vec::<String>::new());
+    }
+
+    #[test]
+    fn bad_files_say_where_and_what() {
+        let files = [
+            "{namespace: [a]}",
+            "{members: [{}]}",
+            "{members: [{role: a, user: b}]}",
+            "{members: [{role: a, personFrom: fixed}]}",
+            "{members: [{role: a, person: p}]}",
+            "{storage: [{name: s, claim: c, mountPath: fsx}]}",
+            "{storage: [{name: s, claim: c, mountPath: /fsx, subPath: ../b}]}",
+            "{people: [{name: a, home: ../b}]}",
+            "{people: [{name: a, uid: 0}]}",
+            "{quota: {limit: {nvidia.com/gpu: 8}, ceiling: {nvidia.com/gpu: 4}}}",
+            "{labels: {team: \"a b\"}}",
+            "{costCenter: \"a/b\"}",
+        ];
+        for file in files {
+            let found = problems(file, "{}");
+            assert!(found.len() == 1 && found[0].starts_with("1.yaml"), "{file}: {found:?}");
+        }
+    }
 }

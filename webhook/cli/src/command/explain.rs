@@ -47,6 +47,8 @@ pub(crate) struct Arguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Asked {
     Create,
+    /// The object as it was is the one of its name in --state.
+    Update,
     Delete,
 }
 
@@ -74,7 +76,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let mut refused = false;
     for path in &arguments.files {
         for document in documents(path)? {
-            let bodies = arguments.reviews(document, identity.as_ref())?;
+            let bodies = arguments.reviews(document, identity.as_ref(), &loaded.snapshot)?;
             let explained = explain(bodies, &loaded.snapshot, &mut ledgers, now)
                 .with_context(|| path.display().to_string())?;
             refused |= explained.record.verdict != Verdict::Allow;
@@ -86,7 +88,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 
 impl Arguments {
     /// The review to judge: a manifest's is made, a recorded one is taken as it is.
-    fn reviews(&self, document: Value, identity: Option<&UserInfo>) -> Result<Value> {
+    fn reviews(&self, document: Value, identity: Option<&UserInfo>, snapshot: &Snapshot) -> Result<Value> {
         if document.get("kind").and_then(Value::as_str) == Some("AdmissionReview") {
             return Ok(document);
         }
@@ -98,12 +100,23 @@ impl Arguments {
         {
             metadata.insert("namespace".to_owned(), namespace.as_str().into());
         }
-        let operation = match self.operation {
-            Asked::Create => Operation::Create,
-            Asked::Delete => Operation::Delete,
+        let (operation, old) = match self.operation {
+            Asked::Create => (Operation::Create, None),
+            Asked::Update => (Operation::Update, Some(stored(&document, snapshot)?)),
+            Asked::Delete => (Operation::Delete, None),
         };
-        Ok(review_of(&document, None, identity, operation, false))
+        Ok(review_of(&document, old.as_ref(), identity, operation, false))
     }
+}
+
+/// What the state file has under the name of this object.
+fn stored(document: &Value, snapshot: &Snapshot) -> Result<Value> {
+    let text = |keys: &[&str]| engine::json::text(document, keys).unwrap_or_default();
+    let (group, _) = engine::cluster::group_version(text(&["apiVersion"]));
+    let (kind, namespace, name) = (text(&["kind"]), text(&["metadata", "namespace"]), text(&["metadata", "name"]));
+    let found = snapshot.cluster.named(group, kind, namespace, name);
+    let found = found.with_context(|| format!("{kind} {namespace}/{name} is not in --state, so there is nothing to update"))?;
+    Ok(found.object.clone())
 }
 
 /// Mutate, then validate what the patch leaves, as an API server does.

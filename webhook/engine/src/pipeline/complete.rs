@@ -1,0 +1,238 @@
+//! `/mutate`: completes what is created, and puts back what an update took.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Evaluation;
+use super::step::{Judging, Step};
+use super::words::malformed;
+use crate::attribution::{Note, Principal, Root, is_main_resource};
+use crate::facts::{Facts, Workload};
+use crate::judge::judge;
+use crate::json;
+use crate::mutation::{self, Ids, Offer};
+use crate::patch::PatchBuilder;
+use crate::questions::Questions;
+use crate::review::Operation;
+use crate::stamp::Submitter;
+use crate::team::{Person, QuotaMode, Team};
+use crate::verdict::Refusal;
+use crate::vocabulary::{Action, Class, Origin, VolumeKind};
+use crate::world::{Declared, MountedVolume, Version};
+
+impl Step<'_> {
+    /// Patches, and returns the object as the patch leaves it.
+    pub(super) fn mutate(&self, evaluation: &mut Evaluation) -> Result<Option<Value>, Refusal> {
+        let (Some(object), Some(team), true) = (&self.review.object, &self.team, is_main_resource(self.review)) else {
+            return Ok(self.review.object.clone());
+        };
+        has_metadata(object)?;
+        let mut builder = PatchBuilder::new(object.clone());
+        match self.review.operation {
+            Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
+            Operation::Update if !self.is_between() => self.put_back(&mut builder, team),
+            Operation::Update => {}
+            Operation::Delete | Operation::Connect => {}
+        }
+        let (patched, operations) = builder.finish();
+        evaluation.patch = operations;
+        evaluation.patched = Some(patched.clone());
+        Ok(Some(patched))
+    }
+
+    /// An operator's own object between a root and its pods: it compares and rewrites for ever, so it is left alone.
+    pub(super) fn is_between(&self) -> bool {
+        let has_owner = self.review.old_object.as_ref().is_some_and(|old| self.meta(Some(old)).has_controller());
+        let by_operator = matches!(self.attribution.actor, Principal::Component { .. });
+        by_operator && has_owner && !self.is_pod()
+    }
+
+    pub(super) fn put_back(&self, builder: &mut PatchBuilder, team: &Team) {
+        let Some(old) = &self.review.old_object else { return };
+        match &self.attribution.stamp {
+            Some(stamp) if self.attribution.notes.contains(&Note::Rewritten) => {
+                mutation::put_back(builder, &mutation::rewritten(old, stamp), team);
+            }
+            Some(_) | None => mutation::put_back(builder, old, team),
+        }
+    }
+
+    pub(super) fn complete(
+        &self,
+        evaluation: &mut Evaluation,
+        builder: &mut PatchBuilder,
+        object: &Value,
+        team: &Arc<Team>,
+    ) -> Judging {
+        let facts = self.facts(object)?;
+        let Some(stamp) = &self.attribution.stamp else {
+            self.label_intermediate(builder, &facts, team);
+            return Ok(());
+        };
+        let Facts::Workload(facts) = &facts else {
+            mutation::stamp(builder, stamp, team, None, false);
+            return Ok(());
+        };
+        let given = self.given(facts, team, stamp);
+        mutation::stamp(builder, stamp, team, Some(self.class(facts)), given.charges);
+        self.queue(builder, team, given.queues);
+        if self.is_pod() {
+            self.complete_pod(evaluation, builder, facts, team, stamp, &given);
+        }
+        Ok(())
+    }
+
+    /// Task governance refuses these without a queue, whoever made them: metadata only, and only in `kueue` mode.
+    pub(super) fn label_intermediate(&self, builder: &mut PatchBuilder, facts: &Facts, team: &Team) {
+        let kinds = ["Deployment", "StatefulSet", "Job"];
+        let by_controller =
+            self.attribution.user_origin == Origin::Controller && matches!(self.attribution.root, Root::Stored(_));
+        let queued = matches!(facts, Facts::Workload(_)) && kinds.contains(&self.review.kind.kind.as_str());
+        if let (true, true, QuotaMode::Kueue, Some(queue)) =
+            (by_controller, queued, team.quota_mode(), &team.spec.queue)
+        {
+            mutation::enqueue(builder, queue, team.spec.priority_classes.first().map(String::as_str));
+        }
+    }
+
+    pub(super) fn queue(&self, builder: &mut PatchBuilder, team: &Team, permitted: bool) {
+        let queue = match &self.attribution.root {
+            Root::Itself => team.spec.queue.as_deref(),
+            Root::Stored(root) => mutation::queue_of_child(&root.object, team),
+        };
+        if let (Some(queue), true) = (queue, permitted) {
+            mutation::enqueue(builder, queue, team.spec.priority_classes.first().map(String::as_str));
+        }
+    }
+
+    pub(super) fn complete_pod(
+        &self,
+        evaluation: &mut Evaluation,
+        builder: &mut PatchBuilder,
+        facts: &Workload,
+        team: &Team,
+        stamp: &Submitter,
+        given: &Given<'_>,
+    ) {
+        let Some(template) = facts.templates.first() else { return };
+        let person = self.person_of(stamp);
+        // The images of Spaces run as one fixed user, whoever starts them: ids that were put in would break them, and
+        // storage on which ids keep people apart is therefore left out.
+        let ids = match self.class(facts) {
+            Class::Space => Ids::Unknown,
+            Class::Training
+            | Class::Endpoint
+            | Class::Ray
+            | Class::Batch
+            | Class::Service
+            | Class::Pod
+            | Class::Other => mutation::ids(template, person),
+        };
+        let (fitting, left_out): (Vec<_>, Vec<_>) =
+            given.offers.iter().partition(|offer| mutation::fits(offer.storage, ids));
+        if let (false, Ids::Foreign) = (left_out.is_empty(), ids) {
+            let names: Vec<&str> = left_out.iter().map(|offer| offer.mount_path.as_str()).collect();
+            evaluation.warnings.push(format!(
+                "{} is not mounted, because the pod sets user or group ids other than yours; remove runAsUser and runAsGroup",
+                names.join(", ")
+            ));
+        }
+        for offer in &fitting {
+            mutation::mount(builder, offer, template);
+        }
+        let shared = fitting.iter().any(|offer| offer.storage.is_shared());
+        let home = fitting.iter().find(|offer| offer.owner.is_some()).map(|offer| offer.mount_path.as_str());
+        if let (Ids::Inject { .. }, true, Some(person)) = (ids, shared, person) {
+            mutation::posix(builder, template, person, home);
+        }
+        if given.assumes {
+            mutation::service_account(builder, team.default_service_account());
+        }
+        mutation::hide_gpus(builder, template);
+    }
+
+    pub(super) fn person_of(&self, stamp: &Submitter) -> Option<&Person> {
+        stamp.person.as_deref().and_then(|person| self.snapshot.teams.person(person))
+    }
+
+    /// Asks for what the team offers before it is given.
+    pub(super) fn given<'t>(&'t self, facts: &Workload, team: &'t Arc<Team>, stamp: &Submitter) -> Given<'t> {
+        let offers = if self.is_pod() { mutation::offers(team, self.person_of(stamp)) } else { Vec::new() };
+        let mut world = self.world();
+        let labels = Vec::new();
+        let workload = self.workload(&mut world, facts, &labels, Version::New);
+        let mut questions = Questions::new(&mut world, self.attribution, self.base(None, None));
+        let volumes: Vec<_> = offers.iter().map(offered_volume).collect();
+        for (offer, (volume, mount)) in offers.iter().zip(&volumes) {
+            let owner = offer.owner.map(str::to_owned);
+            let declared = Declared { ours: true, as_declared: true, shared: offer.storage.is_shared(), owner };
+            questions.offer_volume(&workload, &MountedVolume { volume, mount: Some(mount), declared });
+        }
+        let namespace = self.review.namespace.as_deref().unwrap_or_default();
+        questions.offer_service_account(&workload, namespace, team.default_service_account());
+        let names = self.names();
+        if let Some(queue) = &team.spec.queue {
+            questions.offer_queue(&workload, queue);
+        }
+        if let Some(center) = &team.spec.cost_center {
+            questions.charge(&workload, center, &names);
+        }
+        let asked = questions.into_asked();
+        let Ok(entities) = self.snapshot.policies.entities_from(world.into_entities()) else { return Given::default() };
+        let mut allowed = asked
+            .into_iter()
+            .map(|asked| (asked.question.action, judge(asked, &self.snapshot.policies, &entities).is_allowed()))
+            .collect::<Vec<_>>()
+            .into_iter();
+        let offers = offers.into_iter().filter(|_| allowed.next().is_some_and(|(_, allowed)| allowed)).collect();
+        let rest: Vec<_> = allowed.collect();
+        let may = |action: Action| rest.iter().any(|(asked, allowed)| *asked == action && *allowed);
+        Given { offers, assumes: may(Action::Assume), queues: may(Action::Enqueue), charges: may(Action::Charge) }
+    }
+}
+
+/// What the policies let the gate give.
+#[derive(Debug, Default)]
+pub(super) struct Given<'a> {
+    offers: Vec<Offer<'a>>,
+    assumes: bool,
+    queues: bool,
+    charges: bool,
+}
+
+/// Metadata as the stamp is written into it: an object, and in it maps of strings.
+fn has_metadata(object: &Value) -> Judging {
+    if json::at(object, &["metadata"]).is_some_and(|metadata| !metadata.is_object()) {
+        return Err(malformed("`metadata` must be an object"));
+    }
+    ["labels", "annotations"].into_iter().try_for_each(|map| match json::strings(object, &["metadata", map]) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(malformed(&error.to_string())),
+    })
+}
+
+pub(super) fn offered_volume(offer: &Offer<'_>) -> (crate::facts::Volume, crate::facts::Mount) {
+    let name = offer.storage.name.clone();
+    let volume = crate::facts::Volume {
+        pointer: "offer".to_owned(),
+        name: name.clone(),
+        kind: VolumeKind::Claim,
+        source: Some(offer.storage.claim.clone()),
+        path: None,
+        driver: None,
+        storage_class: None,
+        read_only: false,
+        breaks: Default::default(),
+        unknown_fields: Default::default(),
+    };
+    let mount = crate::facts::Mount {
+        volume: name,
+        path: offer.mount_path.clone(),
+        sub_path: offer.sub_path.clone(),
+        sub_path_expr: false,
+        read_only: offer.storage.read_only,
+        propagates: false,
+    };
+    (volume, mount)
+}

@@ -1,0 +1,191 @@
+//! What a request must hold of the quota, and whether what it may grow to can ever fit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Evaluation;
+use super::step::{Judging, Step, labels_or_none};
+use crate::amounts::{Amounts, is_accelerator};
+use crate::attribution::Root;
+use crate::cluster::{Meta, StoredObject};
+use crate::facts::{Bound, Workload};
+use crate::json;
+use crate::judge::{Judged, judge};
+use crate::questions::Questions;
+use crate::quota::{Adds, Entry, Reservation, Usage};
+use crate::team::{QuotaMode, Team};
+use crate::verdict::{ReasonCode, Refusal};
+use crate::world::Version;
+
+impl Step<'_> {
+    /// What this request must hold; and whether what it may grow to can ever fit.
+    pub(super) fn reserve(&self, evaluation: &mut Evaluation, facts: &Workload, old: Option<&Workload>) -> Judging {
+        let Some(team) = self.team.clone() else { return Ok(()) };
+        let is_new = |new: &Amounts, old: Option<&Amounts>| old.is_none_or(|old| !new.fits_within(old));
+        let old_ceiling = old.map(|old| &old.demand.ceiling);
+        if old_ceiling != Some(&facts.demand.ceiling) {
+            can_ever_fit(facts, &team)?;
+        }
+        if team.quota_mode() == QuotaMode::Kueue {
+            return Ok(());
+        }
+        if let Some(warning) = surge_warning(facts, &team).filter(|_| old.is_none()) {
+            evaluation.warnings.push(warning);
+        }
+        let holder = self.holder();
+        let object = evaluation.patched.as_ref().or(self.review.object.as_ref());
+        let uid = self.uid_of(object);
+        evaluation.reservation = match (self.is_pod(), holder) {
+            (true, holder) => {
+                let amounts =
+                    facts.templates.first().map(|template| counted(&template.per_pod, &team)).unwrap_or_default();
+                let (root, entry) = match holder {
+                    Some(root) => (root.meta.uid.clone(), self.entry_of(&root.meta, facts)),
+                    None => (uid.clone(), self.entry_of(&self.meta(object), facts)),
+                };
+                let grows = !amounts.is_empty()
+                    && old.is_none_or(|old| {
+                        old.templates.first().map(|t| counted(&t.per_pod, &team)) != Some(amounts.clone())
+                    });
+                grows.then_some(Reservation { root, entry, adds: Adds::Pod { uid, amounts } })
+            }
+            // What is made on the way from a root to its pods holds nothing: the root does.
+            (false, Some(_)) => None,
+            (false, None) => {
+                let floor = counted(&facts.demand.floor, &team);
+                let grows = facts.demand.reserves
+                    && !floor.is_empty()
+                    && is_new(&floor, old.map(|old| counted(&old.demand.floor, &team)).as_ref());
+                let entry = Entry { estimated: facts.demand.estimated, ..self.entry_of(&self.meta(object), facts) };
+                grows.then_some(Reservation { root: uid, entry, adds: Adds::Floor(floor) })
+            }
+        };
+        Ok(())
+    }
+
+    pub(super) fn reserve_scale(
+        &self,
+        evaluation: &mut Evaluation,
+        target: &StoredObject,
+        new: &Workload,
+        old: &Workload,
+    ) -> Judging {
+        let Some(team) = &self.team else { return Ok(()) };
+        if old.demand.ceiling != new.demand.ceiling {
+            can_ever_fit(new, team)?;
+        }
+        let floor = counted(&new.demand.floor, team);
+        let grows = !floor.fits_within(&counted(&old.demand.floor, team));
+        // An owner above reserves already.
+        let is_holder = self.attribution.chain.iter().skip(1).all(|owner| !reserves(&owner.meta.kind));
+        if grows && is_holder && team.quota_mode() == QuotaMode::Ledger {
+            let entry = Entry { estimated: new.demand.estimated, ..self.entry_of(&target.meta, new) };
+            evaluation.reservation =
+                Some(Reservation { root: target.meta.uid.clone(), entry, adds: Adds::Floor(floor) });
+        }
+        Ok(())
+    }
+
+    /// The owner that reserves: the topmost with a fixed size. `None` if it is the object itself.
+    pub(super) fn holder(&self) -> Option<Arc<StoredObject>> {
+        if self.attribution.root == Root::Itself {
+            return None;
+        }
+        let own = self.meta(self.review.object.as_ref());
+        let itself = |owner: &Meta| owner.kind == own.kind && owner.name == own.name && owner.group == own.group;
+        let owners = self.attribution.chain.iter().filter(|owner| !itself(&owner.meta));
+        owners.rev().find(|owner| reserves(&owner.meta.kind)).cloned()
+    }
+
+    pub(super) fn entry_of(&self, meta: &Meta, facts: &Workload) -> Entry {
+        Entry {
+            kind: meta.kind.clone(),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            class: self.class(facts),
+            person: self.attribution.owner.clone(),
+            floor: Amounts::default(),
+            estimated: false,
+            pods: BTreeMap::new(),
+        }
+    }
+
+    /// Filled in before validation; where it is not, the request's own uid tells one review from another.
+    pub(super) fn uid_of(&self, object: Option<&Value>) -> String {
+        let uid = object.and_then(|object| json::text(object, &["metadata", "uid"])).filter(|uid| !uid.is_empty());
+        uid.unwrap_or(&self.review.uid).to_owned()
+    }
+
+    /// The `consume` questions, with sums from one copy of the ledger.
+    pub(super) fn ask_for(&self, facts: &Workload, usages: &[Usage], team: &Team) -> Vec<Judged> {
+        let labels = labels_or_none(self.review.object.as_ref());
+        let mut world = self.world();
+        let workload = self.workload(&mut world, facts, &labels, Version::New);
+        let mut questions = Questions::new(&mut world, self.attribution, self.base(None, None));
+        for usage in usages {
+            questions.consume(&workload, usage, team.limits(&usage.resource));
+        }
+        let asked = questions.into_asked();
+        let policies = &self.snapshot.policies;
+        match policies.entities_from(world.into_entities()) {
+            Ok(entities) => asked.into_iter().map(|asked| judge(asked, policies, &entities)).collect(),
+            // Asked over nothing, each answers with a fault.
+            Err(_) => asked.into_iter().map(|asked| judge(asked, policies, &cedar_policy::Entities::empty())).collect(),
+        }
+    }
+}
+
+/// CronJobs and their like reserve nothing: each Job does. Parents that only group others do not run pods.
+pub(super) fn reserves(kind: &str) -> bool {
+    !kind.ends_with("CronJob")
+}
+
+/// Of what is asked, what the ledger counts: every accelerator, and whatever else the team's quota lists.
+pub(super) fn counted(amounts: &Amounts, team: &Team) -> Amounts {
+    let mut counted = Amounts::default();
+    for (resource, amount) in amounts.iter().filter(|(name, _)| is_accelerator(name.as_str()) || team.lists(name)) {
+        counted.set(resource.clone(), amount);
+    }
+    counted
+}
+
+pub(super) fn can_ever_fit(facts: &Workload, team: &Team) -> Judging {
+    let refuse = |message: String, hint: String| {
+        Err(Refusal { reason: ReasonCode::CannotFit, message, hint: Some(hint), policy: None })
+    };
+    match &facts.demand.ceiling {
+        Bound::Unbounded { hint } => refuse("it may grow without bound".to_owned(), hint.clone()),
+        Bound::AtMost(most) => {
+            let over = counted(most, team);
+            let over = over.iter().find(|(resource, amount)| *amount > team.limits(resource).ceiling);
+            let Some((resource, amount)) = over else { return Ok(()) };
+            let ceiling = team.limits(resource).ceiling;
+            let floor = facts.demand.floor.get(resource.as_str());
+            let how = match floor < amount {
+                true => format!("it starts with {floor} and may grow to {amount} {resource}"),
+                false => format!("it asks for {amount} {resource}"),
+            };
+            let hint = match floor < amount {
+                true => "lower its maximum (maxReplicas, maxReplicaCount), which is what counts here",
+                false => "ask for fewer",
+            };
+            refuse(format!("{how}, and {} may never hold more than {ceiling}", team.name), hint.to_owned())
+        }
+    }
+}
+
+pub(super) fn surge_warning(facts: &Workload, team: &Team) -> Option<String> {
+    let Bound::AtMost(most) = &facts.demand.ceiling else { return None };
+    let surging = counted(&most.saturating_add(&facts.demand.surge), team);
+    let surge = counted(&facts.demand.surge, team);
+    let (resource, amount) = surging
+        .iter()
+        .find(|(resource, amount)| surge.get(resource.as_str()) > 0 && *amount > team.limits(resource).ceiling)?;
+    Some(format!(
+        "a rolling update would need {amount} {resource} and {} may hold {}: set maxSurge: 0, or strategy Recreate",
+        team.name,
+        team.limits(resource).ceiling
+    ))
+}

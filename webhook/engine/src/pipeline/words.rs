@@ -1,0 +1,152 @@
+//! Sentences: what a person reads, above all when the answer is no, and what the API server's audit log keeps.
+
+use std::collections::BTreeMap;
+
+use crate::attribution::AttributionError;
+use crate::quota::{Ledger, Usage};
+use crate::record::{Line, Revisions, Who};
+use crate::review::Review;
+use crate::team::Team;
+use crate::verdict::{ReasonCode, Refusal, Verdict};
+
+/// Told to whoever changed another person's work, once that is allowed.
+pub(super) const REWRITTEN: &str = "You changed what another person's workload runs: from now on it is the team's, and \
+                                    runs without their home and ids";
+
+pub(super) fn over_ceiling(usage: &Usage, team: &Team) -> Refusal {
+    let Usage { resource, used, after, .. } = usage;
+    let limits = team.limits(resource);
+    let requested = after.saturating_sub(*used);
+    let borrowed = if limits.ceiling > limits.limit {
+        format!(" (limit {}, the rest borrowed)", limits.limit)
+    } else {
+        String::new()
+    };
+    Refusal {
+        reason: ReasonCode::Quota,
+        message: format!(
+            "{requested} {resource}: {} uses {used} and may hold {}{borrowed}, so {} are left",
+            team.name,
+            limits.ceiling,
+            limits.ceiling.saturating_sub(*used)
+        ),
+        hint: Some("wait for a job to end, or ask for fewer".to_owned()),
+        policy: None,
+    }
+}
+
+/// Who holds it: used, limit and the three largest holders, for each resource that was asked.
+pub(super) fn held(usages: &[Usage], team: &Team, ledger: &Ledger) -> String {
+    let describe = |usage: &Usage| {
+        let resource = &usage.resource;
+        let holders: Vec<String> = ledger
+            .holders(resource)
+            .into_iter()
+            .take(3)
+            .map(|(entry, amount)| {
+                let person = entry.person.as_deref().map(|person| format!(" of {person}")).unwrap_or_default();
+                format!("{} `{}`{person} {amount}", entry.kind, entry.name)
+            })
+            .collect();
+        let limit = team.limits(resource).limit;
+        let holders = if holders.is_empty() { String::new() } else { format!("; held by {}", holders.join(", ")) };
+        format!(
+            " ({resource}: {} used, {} asked, limit {limit}{holders})",
+            usage.used,
+            usage.after.saturating_sub(usage.used)
+        )
+    };
+    usages.iter().map(describe).collect()
+}
+
+pub(super) fn malformed(problem: &str) -> Refusal {
+    Refusal { reason: ReasonCode::Malformed, message: problem.to_owned(), hint: None, policy: None }
+}
+
+pub(super) fn refusal_of(error: &AttributionError) -> Refusal {
+    let (reason, hint) = match error {
+        AttributionError::Untrusted { .. } => (
+            ReasonCode::UntrustedIdentity,
+            "log in again through IAM Identity Center; if it stays, the access entry's username template differs from the configuration",
+        ),
+        AttributionError::NoController { .. } | AttributionError::NotItsOwner { .. } => {
+            (ReasonCode::Unattributed, "the platform team lists what each controller may own")
+        }
+        AttributionError::OwnerGone(_) => (ReasonCode::Unattributed, "its owner was deleted; nothing needs to be done"),
+        AttributionError::Unattributed { .. } => {
+            (ReasonCode::Unattributed, "apply it again, so that the gate sees who submits it")
+        }
+        AttributionError::SubmitterLeft { .. } => (ReasonCode::Unattributed, "a member of the team applies it again"),
+        AttributionError::ReservedKey { .. } => (ReasonCode::Stamp, "remove it: the gate sets these keys itself"),
+        AttributionError::ForeignStamp => {
+            (ReasonCode::Stamp, "apply it again without the cedargate.dev annotations and labels")
+        }
+        AttributionError::ControllerMade { .. } => (ReasonCode::ControllerMade, "change the object that owns it"),
+        AttributionError::TooDeep => (ReasonCode::Unattributed, "the chain of owners is a loop or too long"),
+    };
+    Refusal { reason, message: error.to_string(), hint: Some(hint.to_owned()), policy: None }
+}
+
+pub(super) fn headline(review: &Review, who: &Who) -> String {
+    let name = who.person.as_deref().or(who.session.as_deref()).unwrap_or(&who.name);
+    let team = match &who.team {
+        Some(team) => format!(" of {team}"),
+        None => " of no team".to_owned(),
+    };
+    let what = match &review.subresource {
+        Some(subresource) => format!("{}/{subresource}", review.resource.resource),
+        None => review.kind.kind.clone(),
+    };
+    let place = match (&review.namespace, &who.namespace_team) {
+        (Some(namespace), Some(owner)) if who.team.as_ref() != Some(owner) => format!(" in {namespace} (team {owner})"),
+        (Some(namespace), Some(_) | None) => format!(" in {namespace}"),
+        (None, _) => String::new(),
+    };
+    let operation = review.operation.to_string().to_ascii_lowercase();
+    format!("{name}{team} may not {operation} {what} `{}`{place}", review.display_name())
+}
+
+/// The essentials, so that the API server's own audit log carries them. Keys are names within the webhook.
+pub(super) fn audit(
+    who: &Who,
+    verdict: &Verdict,
+    questions: &[Line],
+    revisions: &Revisions,
+) -> BTreeMap<String, String> {
+    let mut audit = BTreeMap::from([
+        (
+            "verdict".to_owned(),
+            match verdict {
+                Verdict::Allow => "allow",
+                Verdict::Deny { .. } => "deny",
+                Verdict::RetryLater { .. } => "retry-later",
+            }
+            .to_owned(),
+        ),
+        ("principal".to_owned(), who.name.clone()),
+        ("policies-revision".to_owned(), revisions.policies.clone()),
+    ]);
+    let optional = [("person", &who.person), ("team", &who.team)];
+    audit.extend(optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?))));
+    let mut refusing: Vec<&str> = questions
+        .iter()
+        .filter(|line| !line.allowed)
+        .flat_map(|line| line.policies.iter().map(String::as_str))
+        .collect();
+    refusing.sort_unstable();
+    refusing.dedup();
+    if !refusing.is_empty() {
+        audit.insert("policies".to_owned(), refusing.join(","));
+    }
+    let mut reasons: Vec<&str> = match verdict {
+        Verdict::Allow => Vec::new(),
+        Verdict::Deny { refusals } => refusals.iter().map(|refusal| refusal.reason.id()).collect(),
+        Verdict::RetryLater { reason, .. } => vec![reason.id()],
+    };
+    reasons.sort_unstable();
+    reasons.dedup();
+    if !reasons.is_empty() {
+        audit.insert("reasons".to_owned(), reasons.join(","));
+    }
+    audit
+}
