@@ -28,7 +28,7 @@ metadata: {name: team-a}
 spec:
   namespaces: [hyperpod-ns-team-a]
   members:
-    - permissionSet: TeamA
+    - {permissionSet: TeamA, partition: aws, account: '111122223333'}
     - {permissionSet: TeamA, partition: aws-us-gov, account: '444455556666', username: 'sso:{{SessionNameRaw}}'}
     - {role: teams/ml/TeamA-role, account: '111122223333', partition: aws}
     - {role: TeamA-legacy, username: team-a-dev}

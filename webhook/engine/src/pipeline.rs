@@ -10,6 +10,7 @@ mod reserve;
 mod step;
 mod words;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -112,8 +113,10 @@ impl Evaluation {
     }
 
     fn refuse_what_was_judged(&mut self) {
-        let refusals: Vec<Refusal> = self.judged.iter().flat_map(Judged::refusals).collect();
-        let warnings: Vec<String> = self.judged.iter().flat_map(Judged::warnings).collect();
+        // Templates that repeat each other take the same thing: it is said once.
+        let (mut refused, mut warned) = (HashSet::new(), HashSet::new());
+        let refusals = self.judged.iter().flat_map(Judged::refusals).filter(|refusal| refused.insert(refusal.clone()));
+        let warnings = self.judged.iter().flat_map(Judged::warnings).filter(|warning| warned.insert(warning.clone()));
         self.refusals.extend(refusals);
         self.warnings.extend(warnings);
     }

@@ -1,6 +1,8 @@
 //! Takes a request apart into questions: one for each different thing that it takes. The answer to the request is the
 //! conjunction, so nothing that matters may be left out here.
 
+use std::collections::{HashMap, HashSet};
+
 use cedar_policy::{Context, EntityUid, RestrictedExpression};
 
 use crate::attribution::Attribution;
@@ -97,6 +99,8 @@ impl Asked {
     }
 }
 
+const PAST_THE_GATE: &str = "it would give access past the gate: ask the platform team to do it";
+
 /// Collects the questions of one request.
 #[derive(Debug)]
 pub struct Questions<'a, 'w> {
@@ -130,7 +134,7 @@ impl<'a, 'w> Questions<'a, 'w> {
     pub fn doors(&mut self, doors: impl IntoIterator<Item = (DoorKind, String)>) {
         for (kind, detail) in doors {
             let door = self.world.door(kind, &detail);
-            self.request(Action::Open, door, format!("{} `{detail}`", kind.id()), None);
+            self.request(Action::Open, door, format!("{} `{detail}`", kind.id()), Some(PAST_THE_GATE.to_owned()));
         }
     }
 
@@ -232,8 +236,11 @@ impl<'a, 'w> Questions<'a, 'w> {
         made_with_it: &dyn Fn(&str) -> bool,
         names: &Names<'_>,
     ) {
-        let before: Vec<_> = old.into_iter().flat_map(mounted_volumes).collect();
-        let mut seen = Vec::new();
+        let mut before: HashMap<&str, Vec<_>> = HashMap::new();
+        for (volume, mount) in old.into_iter().flat_map(mounted_volumes) {
+            before.entry(volume.name.as_str()).or_default().push((volume, mount));
+        }
+        let mut seen = HashSet::new();
         for (volume, mount) in mounted_volumes(new) {
             let way = mount.map(|mount| {
                 (mount.sub_path.as_deref(), mount.read_only, mount.propagates, mount.sub_path_expr)
@@ -244,10 +251,12 @@ impl<'a, 'w> Questions<'a, 'w> {
                         (mount.sub_path.as_deref(), mount.read_only, mount.propagates, mount.sub_path_expr)
                     }) == way
             };
-            if seen.contains(&(volume.name.as_str(), way)) || before.iter().any(same) {
+            // A projected volume is several of one name: its token, and each of its Secrets.
+            let asked = (volume.name.as_str(), volume.kind, volume.source.as_deref(), way);
+            let was_so = before.get(volume.name.as_str()).is_some_and(|before| before.iter().any(same));
+            if was_so || !seen.insert(asked) {
                 continue;
             }
-            seen.push((volume.name.as_str(), way));
             let declared = self.world.declared(volume, mount, made_with_it);
             let subject = volume_subject(volume, mount.and_then(|mount| mount.sub_path.as_deref()), &declared);
             let alternatives = (volume.kind == VolumeKind::Claim).then(|| names.claims()).flatten();

@@ -115,7 +115,7 @@ impl Review {
     }
 
     fn read(uid: &str, request: &Fields<'_>) -> Result<Self, WrongType> {
-        Ok(Self {
+        let review = Self {
             uid: uid.to_owned(),
             operation: required(request, "operation", "CREATE, UPDATE, DELETE or CONNECT")?,
             kind: required(request, "kind", "a group, version and kind")?,
@@ -127,7 +127,23 @@ impl Review {
             object: object(request, "object")?,
             old_object: object(request, "oldObject")?,
             dry_run: optional(request, "dryRun", "true or false")?.unwrap_or(false),
-        })
+        };
+        review.has_its_objects()?;
+        Ok(review)
+    }
+
+    /// Without them there would be nothing to ask about, and nothing asked is nothing refused.
+    fn has_its_objects(&self) -> Result<(), WrongType> {
+        let missing = match self.operation {
+            Operation::Create if self.object.is_none() => Some("object"),
+            Operation::Update if self.object.is_none() => Some("object"),
+            Operation::Update if self.old_object.is_none() => Some("oldObject"),
+            Operation::Create | Operation::Update | Operation::Delete | Operation::Connect => None,
+        };
+        match missing {
+            Some(key) => Err(WrongType::new(format!("request.{key}"), "an object")),
+            None => Ok(()),
+        }
     }
 
     /// `generateName` counts as a name followed by `*`, so that no message shows an empty one.
@@ -247,10 +263,13 @@ mod tests {
         let requests = [
             format!(r#"{{{base}}}"#),
             format!(r#"{{{base},"operation":"PATCH"}}"#),
-            format!(r#"{{{base},"operation":"CREATE","userInfo":5}}"#),
-            format!(r#"{{{base},"operation":"CREATE","userInfo":{{"extra":{{"arn":"x"}}}}}}"#),
+            format!(r#"{{{base},"operation":"CREATE","object":{{}},"userInfo":5}}"#),
+            format!(r#"{{{base},"operation":"CREATE","object":{{}},"userInfo":{{"extra":{{"arn":"x"}}}}}}"#),
             format!(r#"{{{base},"operation":"CREATE","object":[]}}"#),
-            format!(r#"{{{base},"operation":"CREATE","dryRun":"no"}}"#),
+            format!(r#"{{{base},"operation":"CREATE","object":null}}"#),
+            format!(r#"{{{base},"operation":"UPDATE","object":{{}}}}"#),
+            format!(r#"{{{base},"operation":"UPDATE","oldObject":{{}}}}"#),
+            format!(r#"{{{base},"operation":"CREATE","object":{{}},"dryRun":"no"}}"#),
             format!(r#"{{{base},"operation":"CREATE","object":{}1{}}}"#, "{\"a\":".repeat(10_000), "}".repeat(10_000)),
         ];
         for request in requests {

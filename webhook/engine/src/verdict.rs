@@ -22,7 +22,7 @@ pub enum Verdict {
 }
 
 /// One reason for a refusal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
     pub reason: ReasonCode,

@@ -6,9 +6,11 @@ use serde_json::Value;
 
 use super::Evaluation;
 use super::step::{Judging, Step};
+use super::words::malformed;
 use crate::attribution::{Note, Principal, Root, is_main_resource};
 use crate::facts::{Facts, Workload};
 use crate::judge::judge;
+use crate::json;
 use crate::mutation::{self, Ids, Offer};
 use crate::patch::PatchBuilder;
 use crate::questions::Questions;
@@ -25,6 +27,7 @@ impl Step<'_> {
         let (Some(object), Some(team), true) = (&self.review.object, &self.team, is_main_resource(self.review)) else {
             return Ok(self.review.object.clone());
         };
+        has_metadata(object)?;
         let mut builder = PatchBuilder::new(object.clone());
         match self.review.operation {
             Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
@@ -196,6 +199,17 @@ pub(super) struct Given<'a> {
     assumes: bool,
     queues: bool,
     charges: bool,
+}
+
+/// Metadata as the stamp is written into it: an object, and in it maps of strings.
+fn has_metadata(object: &Value) -> Judging {
+    if json::at(object, &["metadata"]).is_some_and(|metadata| !metadata.is_object()) {
+        return Err(malformed("`metadata` must be an object"));
+    }
+    ["labels", "annotations"].into_iter().try_for_each(|map| match json::strings(object, &["metadata", map]) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(malformed(&error.to_string())),
+    })
 }
 
 pub(super) fn offered_volume(offer: &Offer<'_>) -> (crate::facts::Volume, crate::facts::Mount) {
