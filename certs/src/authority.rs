@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PublicKeyData,
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
@@ -44,8 +44,7 @@ impl Authority {
 
     /// The authority that [`Self::certificate_pem`] and [`Self::key_pem`] wrote.
     pub fn from_pem(certificate_pem: &str, key_pem: &str) -> Result<Self, Error> {
-        let certificate =
-            CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(Error::ChainPem)?;
+        let certificate = CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(Error::ChainPem)?;
         let key = KeyPair::from_pem(key_pem).map_err(Error::Make)?;
         let parsed = parse(&certificate)?;
         if !parsed.is_ca() {
@@ -54,18 +53,9 @@ impl Authority {
         if parsed.public_key().raw != key.subject_public_key_info() {
             return Err(Error::Mismatch);
         }
-        let Validity {
-            not_before,
-            not_after,
-        } = validity(&parsed)?;
+        let Validity { not_before, not_after } = validity(&parsed)?;
         let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(Error::Make)?;
-        Ok(Self {
-            certificate_pem: certificate_pem.to_owned(),
-            certificate,
-            issuer,
-            not_before,
-            not_after,
-        })
+        Ok(Self { certificate_pem: certificate_pem.to_owned(), certificate, issuer, not_before, not_after })
     }
 
     /// What a client must trust: the webhook configuration's `caBundle`.
@@ -106,38 +96,28 @@ mod tests {
     #[test]
     fn comes_back_from_pem_and_issues() {
         let made = Authority::create("cedargate test", DAY, NOW).expect("creates");
-        let read =
-            Authority::from_pem(made.certificate_pem(), &made.key_pem()).expect("reads back");
+        let read = Authority::from_pem(made.certificate_pem(), &made.key_pem()).expect("reads back");
         assert_eq!(read.certificate_der(), made.certificate_der());
         assert_eq!(read.not_after().as_secs(), NOW.as_secs() + DAY.as_secs());
-        read.issue(&Names::parse(["localhost"]).expect("parses"), DAY, NOW)
-            .expect("issues");
+        read.issue(&Names::parse(["localhost"]).expect("parses"), DAY, NOW).expect("issues");
     }
 
     #[test]
     fn a_leaf_or_another_key_makes_no_authority() {
         let authority = Authority::create("one", DAY, NOW).expect("creates");
         let other = Authority::create("two", DAY, NOW).expect("creates");
-        let leaf = authority
-            .issue(&Names::parse(["localhost"]).expect("parses"), DAY, NOW)
-            .expect("issues");
+        let leaf = authority.issue(&Names::parse(["localhost"]).expect("parses"), DAY, NOW).expect("issues");
 
         let error = Authority::from_pem(&leaf.chain_pem, &leaf.key_pem).expect_err("a leaf");
         assert!(matches!(error, Error::NotAnAuthority), "{error:?}");
-        let error = Authority::from_pem(authority.certificate_pem(), &other.key_pem())
-            .expect_err("another key");
+        let error = Authority::from_pem(authority.certificate_pem(), &other.key_pem()).expect_err("another key");
         assert!(matches!(error, Error::Mismatch), "{error:?}");
     }
 
     #[test]
     fn the_key_does_not_show_when_printed() {
         let authority = Authority::create("one", DAY, NOW).expect("creates");
-        let secret = authority
-            .key_pem()
-            .lines()
-            .nth(1)
-            .expect("a line of base64")
-            .to_owned();
+        let secret = authority.key_pem().lines().nth(1).expect("a line of base64").to_owned();
         assert!(!format!("{authority:?}").contains(&secret));
     }
 }

@@ -27,30 +27,17 @@ pub struct Certificate {
 impl Certificate {
     /// Both as a Secret of type `kubernetes.io/tls` holds them: `tls.crt`, leaf first, and `tls.key`.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
-        let chain = CertificateDer::pem_slice_iter(chain)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(Error::ChainPem)?;
+        let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().map_err(Error::ChainPem)?;
         let leaf = chain.first().ok_or(Error::EmptyChain)?;
-        let Validity {
-            not_before,
-            not_after,
-        } = validity(&parse(leaf)?)?;
+        let Validity { not_before, not_after } = validity(&parse(leaf)?)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(Error::KeyPem)?;
-        Ok(Self {
-            certified: Arc::new(pair(chain, key)?),
-            not_before,
-            not_after,
-        })
+        Ok(Self { certified: Arc::new(pair(chain, key)?), not_before, not_after })
     }
 
     /// Valid at `now`, both ends included. A certificate from the future is refused too: the one at hand still works,
     /// and the next look at the files will find this one valid.
     pub fn check(&self, now: UnixTime) -> Result<(), Error> {
-        let Self {
-            certified: _,
-            not_before,
-            not_after,
-        } = *self;
+        let Self { certified: _, not_before, not_after } = *self;
         if now > not_after {
             return Err(Error::Expired { not_after, now });
         }
@@ -73,7 +60,8 @@ impl Certificate {
         let (Ok(leaf), Ok(signer)) = (parse(self.leaf()), parse(authority.certificate_der())) else {
             return false;
         };
-        authority_key_id(&leaf).is_some_and(|id| Some(id) == subject_key_id(&signer)) && leaf.issuer() == signer.subject()
+        authority_key_id(&leaf).is_some_and(|id| Some(id) == subject_key_id(&signer))
+            && leaf.issuer() == signer.subject()
     }
 
     /// Whether a client that asks for any of these names accepts it.
@@ -86,10 +74,7 @@ impl Certificate {
 
     /// The leaf, for telling one certificate from another.
     pub fn leaf(&self) -> &[u8] {
-        self.certified
-            .cert
-            .first()
-            .map_or(&[], |leaf| leaf.as_ref())
+        self.certified.cert.first().map_or(&[], |leaf| leaf.as_ref())
     }
 
     pub(crate) fn certified(&self) -> &Arc<CertifiedKey> {
@@ -99,17 +84,14 @@ impl Certificate {
 
 /// rustls lets a pair pass whose key does not tell its public half. Every key that aws-lc-rs loads does, so here that
 /// is a mismatch like any other.
-fn pair(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> Result<CertifiedKey, Error> {
+fn pair(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<CertifiedKey, Error> {
     let key = aws_lc_rs::sign::any_supported_type(&key).map_err(Error::Key)?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         Ok(()) => Ok(certified),
-        Err(rustls::Error::InconsistentKeys(
-            InconsistentKeys::KeyMismatch | InconsistentKeys::Unknown,
-        )) => Err(Error::Mismatch),
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch | InconsistentKeys::Unknown)) => {
+            Err(Error::Mismatch)
+        }
         Err(other) => Err(Error::Key(other)),
     }
 }
@@ -144,31 +126,20 @@ pub(crate) struct Validity {
 }
 
 pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, Error> {
-    X509Certificate::from_der(der)
-        .map(|(_, certificate)| certificate)
-        .map_err(|error| match error {
-            x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error) => {
-                Error::Parse(error)
-            }
-            x509_parser::nom::Err::Incomplete(_) => {
-                Error::Parse(x509_parser::error::X509Error::InvalidCertificate)
-            }
-        })
+    X509Certificate::from_der(der).map(|(_, certificate)| certificate).map_err(|error| match error {
+        x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error) => Error::Parse(error),
+        x509_parser::nom::Err::Incomplete(_) => Error::Parse(x509_parser::error::X509Error::InvalidCertificate),
+    })
 }
 
 pub(crate) fn validity(certificate: &X509Certificate<'_>) -> Result<Validity, Error> {
     let validity = certificate.validity();
-    Ok(Validity {
-        not_before: unix(validity.not_before)?,
-        not_after: unix(validity.not_after)?,
-    })
+    Ok(Validity { not_before: unix(validity.not_before)?, not_after: unix(validity.not_after)? })
 }
 
 fn unix(time: ASN1Time) -> Result<UnixTime, Error> {
     let seconds = u64::try_from(time.timestamp()).map_err(|_| Error::Validity)?;
-    Ok(UnixTime::since_unix_epoch(std::time::Duration::from_secs(
-        seconds,
-    )))
+    Ok(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
 }
 
 #[cfg(test)]
@@ -182,9 +153,7 @@ mod tests {
 
     fn issued() -> crate::Issued {
         let authority = Authority::create("test", DAY * 10, NOW).expect("creates");
-        authority
-            .issue(&Names::parse(["localhost"]).expect("parses"), DAY, NOW)
-            .expect("issues")
+        authority.issue(&Names::parse(["localhost"]).expect("parses"), DAY, NOW).expect("issues")
     }
 
     #[test]
@@ -192,29 +161,20 @@ mod tests {
         let certificate = issued().certificate().expect("reads back");
         let (first, last) = (certificate.not_before(), certificate.not_after());
         let second = |time: UnixTime, by: i64| {
-            UnixTime::since_unix_epoch(Duration::from_secs(
-                time.as_secs().checked_add_signed(by).expect("in range"),
-            ))
+            UnixTime::since_unix_epoch(Duration::from_secs(time.as_secs().checked_add_signed(by).expect("in range")))
         };
 
-        assert!(matches!(
-            certificate.check(second(first, -1)),
-            Err(Error::NotYetValid { .. })
-        ));
+        assert!(matches!(certificate.check(second(first, -1)), Err(Error::NotYetValid { .. })));
         certificate.check(first).expect("valid at its first second");
         certificate.check(NOW).expect("valid now");
         certificate.check(last).expect("valid at its last second");
-        assert!(matches!(
-            certificate.check(second(last, 1)),
-            Err(Error::Expired { .. })
-        ));
+        assert!(matches!(certificate.check(second(last, 1)), Err(Error::Expired { .. })));
     }
 
     #[test]
     fn another_keys_certificate_is_refused() {
         let (one, other) = (issued(), issued());
-        let error = Certificate::from_pem(one.chain_pem.as_bytes(), other.key_pem.as_bytes())
-            .expect_err("mismatch");
+        let error = Certificate::from_pem(one.chain_pem.as_bytes(), other.key_pem.as_bytes()).expect_err("mismatch");
         assert!(matches!(error, Error::Mismatch), "{error:?}");
     }
 
@@ -222,39 +182,20 @@ mod tests {
     fn what_is_no_certificate_or_key_is_refused_by_name() {
         let issued = issued();
         let refused = |chain: &str, key: &str| {
-            Certificate::from_pem(chain.as_bytes(), key.as_bytes())
-                .expect_err("refused")
-                .to_string()
+            Certificate::from_pem(chain.as_bytes(), key.as_bytes()).expect_err("refused").to_string()
         };
-        assert_eq!(
-            refused("", &issued.key_pem),
-            "the certificate chain is empty"
-        );
-        assert_eq!(
-            refused("hello", &issued.key_pem),
-            "the certificate chain is empty"
-        );
+        assert_eq!(refused("", &issued.key_pem), "the certificate chain is empty");
+        assert_eq!(refused("hello", &issued.key_pem), "the certificate chain is empty");
         assert_eq!(refused(&issued.chain_pem, ""), "the private key is not PEM");
-        assert_eq!(
-            refused(&issued.chain_pem[..200], &issued.key_pem),
-            "the certificate chain is not PEM"
-        );
+        assert_eq!(refused(&issued.chain_pem[..200], &issued.key_pem), "the certificate chain is not PEM");
         let mangled = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert_eq!(
-            refused(mangled, &issued.key_pem),
-            "the certificate cannot be parsed"
-        );
+        assert_eq!(refused(mangled, &issued.key_pem), "the certificate cannot be parsed");
     }
 
     #[test]
     fn the_key_does_not_show_when_printed() {
         let issued = issued();
-        let secret = issued
-            .key_pem
-            .lines()
-            .nth(1)
-            .expect("a line of base64")
-            .to_owned();
+        let secret = issued.key_pem.lines().nth(1).expect("a line of base64").to_owned();
         let printed = format!("{issued:?} {:?}", issued.certificate().expect("reads back"));
         assert!(!printed.contains(&secret), "{printed}");
     }

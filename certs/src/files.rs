@@ -37,9 +37,8 @@ pub fn read_authority(directory: &Path) -> Result<Option<String>, Error> {
         Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
         read => read?,
     };
-    let certificates = CertificateDer::pem_slice_iter(&bytes)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(Error::ChainPem)?;
+    let certificates =
+        CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>().map_err(Error::ChainPem)?;
     if certificates.is_empty() {
         // cert-manager leaves it empty for issuers that have none to show.
         return Ok(None);
@@ -48,21 +47,14 @@ pub fn read_authority(directory: &Path) -> Result<Option<String>, Error> {
 }
 
 fn generation(directory: &Path) -> PathBuf {
-    directory
-        .join(DATA_LINK)
-        .canonicalize()
-        .unwrap_or_else(|_| directory.to_owned())
+    directory.join(DATA_LINK).canonicalize().unwrap_or_else(|_| directory.to_owned())
 }
 
 fn contents(path: PathBuf) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    let read =
-        File::open(&path).and_then(|file| file.take(FILE_LIMIT_BYTES + 1).read_to_end(&mut bytes));
+    let read = File::open(&path).and_then(|file| file.take(FILE_LIMIT_BYTES + 1).read_to_end(&mut bytes));
     match read {
-        Ok(length) if length as u64 > FILE_LIMIT_BYTES => Err(Error::TooLarge {
-            path,
-            limit_bytes: FILE_LIMIT_BYTES,
-        }),
+        Ok(length) if length as u64 > FILE_LIMIT_BYTES => Err(Error::TooLarge { path, limit_bytes: FILE_LIMIT_BYTES }),
         Ok(_) => Ok(bytes),
         Err(source) => Err(Error::Read { path, source }),
     }
@@ -80,9 +72,7 @@ mod tests {
 
     fn issue() -> Issued {
         let authority = Authority::create("test", DAY, NOW).expect("creates");
-        authority
-            .issue(&Names::parse(["localhost"]).expect("parses"), DAY, NOW)
-            .expect("issues")
+        authority.issue(&Names::parse(["localhost"]).expect("parses"), DAY, NOW).expect("issues")
     }
 
     fn write(directory: &Path, issued: &Issued) {
@@ -97,10 +87,7 @@ mod tests {
         let issued = issue();
         write(directory.path(), &issued);
         let certificate = read(directory.path()).expect("reads");
-        assert_eq!(
-            certificate.leaf(),
-            issued.certificate().expect("reads back").leaf()
-        );
+        assert_eq!(certificate.leaf(), issued.certificate().expect("reads back").leaf());
     }
 
     #[test]
@@ -113,19 +100,13 @@ mod tests {
         for file in [CHAIN_FILE, KEY_FILE] {
             symlink(Path::new(DATA_LINK).join(file), path.join(file)).expect("links");
         }
-        assert_eq!(
-            read(path).expect("reads").leaf(),
-            first.certificate().expect("reads back").leaf()
-        );
+        assert_eq!(read(path).expect("reads").leaf(), first.certificate().expect("reads back").leaf());
 
         write(&path.join("..2026_02_02"), &second);
         symlink("..2026_02_02", path.join("..data_tmp")).expect("links");
         fs::rename(path.join("..data_tmp"), path.join(DATA_LINK)).expect("swaps");
         fs::remove_dir_all(path.join("..2026_01_01")).expect("removes the old generation");
-        assert_eq!(
-            read(path).expect("reads").leaf(),
-            second.certificate().expect("reads back").leaf()
-        );
+        assert_eq!(read(path).expect("reads").leaf(), second.certificate().expect("reads back").leaf());
     }
 
     #[test]
@@ -144,22 +125,12 @@ mod tests {
     fn says_which_file_is_missing_or_too_large() {
         let directory = tempfile::tempdir().expect("a directory");
         write(directory.path(), &issue());
-        fs::write(
-            directory.path().join(CHAIN_FILE),
-            vec![b'x'; FILE_LIMIT_BYTES as usize + 1],
-        )
-        .expect("writes");
+        fs::write(directory.path().join(CHAIN_FILE), vec![b'x'; FILE_LIMIT_BYTES as usize + 1]).expect("writes");
         let error = read(directory.path()).expect_err("too large").to_string();
-        assert!(
-            error.ends_with("tls.crt is larger than the 1048576 bytes a Secret can hold"),
-            "{error}"
-        );
+        assert!(error.ends_with("tls.crt is larger than the 1048576 bytes a Secret can hold"), "{error}");
 
         fs::remove_file(directory.path().join(CHAIN_FILE)).expect("removes");
         let error = read(directory.path()).expect_err("missing").to_string();
-        assert!(
-            error.starts_with("cannot read ") && error.ends_with("tls.crt"),
-            "{error}"
-        );
+        assert!(error.starts_with("cannot read ") && error.ends_with("tls.crt"), "{error}");
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{fmt, net::IpAddr, time::Duration};
 
-use rcgen::{
-    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
-    SanType,
-};
+use rcgen::{CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType};
 use rustls_pki_types::{DnsName, UnixTime};
 use x509_parser::time::ASN1Time;
 
@@ -22,10 +19,7 @@ pub struct Names(Vec<SanType>);
 impl Names {
     /// For a webhook: `<service>.<namespace>.svc`, the only name that the API server asks for.
     pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
-        let names = names
-            .into_iter()
-            .map(parse_name)
-            .collect::<Result<Vec<_>, _>>()?;
+        let names = names.into_iter().map(parse_name).collect::<Result<Vec<_>, _>>()?;
         if names.is_empty() {
             return Err(Error::NoNames);
         }
@@ -50,15 +44,11 @@ fn parse_name(name: &str) -> Result<SanType, Error> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(address));
     }
-    let refused = || Error::Name {
-        name: name.to_owned(),
-    };
+    let refused = || Error::Name { name: name.to_owned() };
     // rcgen takes any ASCII; what is no DNS name would be refused only by each client that connects.
     let host = name.strip_prefix("*.").unwrap_or(name);
     DnsName::try_from(host).map_err(|_| refused())?;
-    name.try_into()
-        .map(SanType::DnsName)
-        .map_err(|_: rcgen::Error| refused())
+    name.try_into().map(SanType::DnsName).map_err(|_: rcgen::Error| refused())
 }
 
 /// What goes into a Secret of type `kubernetes.io/tls`.
@@ -79,13 +69,8 @@ impl Issued {
 
 impl fmt::Debug for Issued {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            chain_pem,
-            key_pem: _,
-        } = self;
-        f.debug_struct("Issued")
-            .field("chain_pem", chain_pem)
-            .finish_non_exhaustive()
+        let Self { chain_pem, key_pem: _ } = self;
+        f.debug_struct("Issued").field("chain_pem", chain_pem).finish_non_exhaustive()
     }
 }
 
@@ -110,10 +95,7 @@ impl Authority {
         let (first, last) = period(now, lifetime.min(left))?;
         (params.not_before, params.not_after) = (first.to_datetime(), last.to_datetime());
         let certificate = params.signed_by(&key, self.issuer()).map_err(Error::Make)?;
-        Ok(Issued {
-            chain_pem: certificate.pem(),
-            key_pem: key.serialize_pem(),
-        })
+        Ok(Issued { chain_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 }
 
@@ -143,46 +125,29 @@ mod tests {
         let authority = Authority::create("test", DAY, NOW).expect("creates");
         let names = Names::parse(["localhost"]).expect("parses");
 
-        let long = authority
-            .issue(&names, DAY * 30, NOW)
-            .expect("issues")
-            .certificate()
-            .expect("reads back");
+        let long = authority.issue(&names, DAY * 30, NOW).expect("issues").certificate().expect("reads back");
         assert_eq!(long.not_after(), authority.not_after());
-        assert_eq!(
-            long.not_before().as_secs(),
-            NOW.as_secs() - NOT_BEFORE_SKEW.as_secs()
-        );
+        assert_eq!(long.not_before().as_secs(), NOW.as_secs() - NOT_BEFORE_SKEW.as_secs());
 
-        let error = authority
-            .issue(&names, DAY, authority.not_after())
-            .expect_err("nothing left");
+        let error = authority.issue(&names, DAY, authority.not_after()).expect_err("nothing left");
         assert!(matches!(error, Error::Expired { .. }), "{error:?}");
     }
 
     #[test]
     fn names_are_dns_names_or_addresses() {
-        for names in [
-            vec!["cedargate.cedargate-system.svc"],
-            vec!["127.0.0.1", "::1"],
-            vec!["*.example.org"],
-        ] {
+        for names in [vec!["cedargate.cedargate-system.svc"], vec!["127.0.0.1", "::1"], vec!["*.example.org"]] {
             Names::parse(names.iter().copied()).expect("a name");
         }
         assert!(matches!(Names::parse([]), Err(Error::NoNames)));
         for wrong in ["", "two words", "a..b", "käse", "https://x"] {
             let error = Names::parse([wrong]).expect_err("no name");
-            assert_eq!(
-                error.to_string(),
-                format!("`{wrong}` is neither a DNS name nor an IP address")
-            );
+            assert_eq!(error.to_string(), format!("`{wrong}` is neither a DNS name nor an IP address"));
         }
     }
 
     #[test]
     fn a_lifetime_beyond_the_calendar_is_refused() {
-        let error = Authority::create("test", Duration::from_secs(u64::MAX), NOW)
-            .expect_err("out of range");
+        let error = Authority::create("test", Duration::from_secs(u64::MAX), NOW).expect_err("out of range");
         assert!(matches!(error, Error::TimeRange { .. }), "{error:?}");
     }
 }

@@ -22,9 +22,7 @@ pub struct Resolver {
 impl Resolver {
     pub fn new(first: Certificate, now: UnixTime) -> Result<Self, Error> {
         first.check(now)?;
-        Ok(Self {
-            current: ArcSwap::from_pointee(first),
-        })
+        Ok(Self { current: ArcSwap::from_pointee(first) })
     }
 
     /// Serves `next` from the next handshake on. On an error the certificate at hand stays.

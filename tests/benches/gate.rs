@@ -44,7 +44,10 @@ fn run() {
     let job = body(&job());
     println!("bodies: pod {} KB, job {} KB\n", pod.len() / 1000, job.len() / 1000);
     println!("engine, one review = mutate + validate + ledger; floor = envelope read, allow answered");
-    println!("{:<28}{:>12}{:>12}{:>10}{:>12}{:>12}{:>10}", "", "pod us", "floor us", "ratio", "job us", "floor us", "ratio");
+    println!(
+        "{:<28}{:>12}{:>12}{:>10}{:>12}{:>12}{:>10}",
+        "", "pod us", "floor us", "ratio", "job us", "floor us", "ratio"
+    );
     let (pod_floor, job_floor) = (median(|| floor(&pod)), median(|| floor(&job)));
     let starter = engine::policies::starter().infos().len();
     for policies in [starter + 10, 1_000, 10_000] {
@@ -91,7 +94,8 @@ fn floor(body: &[u8]) {
 }
 
 fn allow(uid: &str) -> Vec<u8> {
-    let answer = Answer { verdict: Verdict::Allow, ..Answer::retry(uid, engine::verdict::ReasonCode::TooLate, "", None) };
+    let answer =
+        Answer { verdict: Verdict::Allow, ..Answer::retry(uid, engine::verdict::ReasonCode::TooLate, "", None) };
     answer.response().to_string().into_bytes()
 }
 
@@ -124,10 +128,12 @@ fn snapshot(added: usize) -> Snapshot {
     // A document of a size that the loader takes; as many as it needs.
     let mut files = starter_files();
     let policies: Vec<&str> = site.split_inclusive(";\n").collect();
-    files.extend(policies.chunks(500).enumerate().map(|(index, chunk)| SourceFile {
-        path: format!("site-{index}.cedar"),
-        text: chunk.concat(),
-    }));
+    files.extend(
+        policies
+            .chunks(500)
+            .enumerate()
+            .map(|(index, chunk)| SourceFile { path: format!("site-{index}.cedar"), text: chunk.concat() }),
+    );
     let teams = Teams::parse([("team-a.yaml", TEAM)]).expect("the example team");
     Snapshot {
         config: Arc::new(Config::parse("accounts: [\"111122223333\"]").expect("a configuration")),
@@ -154,7 +160,8 @@ fn body(object: &Value) -> Vec<u8> {
 }
 
 fn container(index: usize, variables: usize) -> Value {
-    let env: Vec<Value> = (0..variables).map(|n| json!({"name": format!("NCCL_VARIABLE_{n}"), "value": "x".repeat(40)})).collect();
+    let env: Vec<Value> =
+        (0..variables).map(|n| json!({"name": format!("NCCL_VARIABLE_{n}"), "value": "x".repeat(40)})).collect();
     json!({
         "name": format!("trainer-{index}"),
         "image": "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.4",

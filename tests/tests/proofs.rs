@@ -32,26 +32,12 @@ fn policies_stay_within_the_bounds() {
     let Some(prover) = Prover::new() else { return };
     let policies = load(&[starter_files(), examples()].concat());
     let environments = environments(policies.schema());
-    assert_eq!(
-        environments.len(),
-        196,
-        "every pair of principal and resource type of every question"
-    );
+    assert_eq!(environments.len(), 196, "every pair of principal and resource type of every question");
     let leaks = prover.filter_map(&environments, |solver, environment| {
         let leak = solver.leak(&policies, environment)?;
-        Some(format!(
-            "{}\n{}\n{}",
-            describe(environment),
-            leak.request,
-            leak.entities.as_ref()
-        ))
+        Some(format!("{}\n{}\n{}", describe(environment), leak.request, leak.entities.as_ref()))
     });
-    assert!(
-        leaks.is_empty(),
-        "{} leaks:\n{}",
-        leaks.len(),
-        leaks.join("\n\n")
-    );
+    assert!(leaks.is_empty(), "{} leaks:\n{}", leaks.len(), leaks.join("\n\n"));
 }
 
 #[test]
@@ -63,21 +49,14 @@ fn no_policy_can_error() {
         .policies()
         .flat_map(|policy| {
             let environments = policy.get_valid_request_envs(policies.schema());
-            environments
-                .map(|environment| (policy.clone(), environment))
-                .collect::<Vec<_>>()
+            environments.map(|environment| (policy.clone(), environment)).collect::<Vec<_>>()
         })
         .collect();
     let failures = prover.filter_map(&queries, |solver, (policy, environment)| {
         let errs = !solver.never_errors(policies.schema(), policy, environment);
         errs.then(|| format!("{} on {}", policy.id(), describe(environment)))
     });
-    assert!(
-        failures.is_empty(),
-        "{} can error:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} can error:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// A policy that can overflow, so that the proof above is known to find one.
@@ -96,16 +75,11 @@ fn a_policy_that_can_error_is_found() {
         ]
         .concat(),
     );
-    let overflow = policies
-        .policy_set()
-        .policies()
-        .find(|policy| policy.id().to_string() == "overflow");
+    let overflow = policies.policy_set().policies().find(|policy| policy.id().to_string() == "overflow");
     let environment = environment("IamPrincipal", Action::Consume, "Quota");
     let query = [(overflow.expect("it was loaded").clone(), environment)];
     let proved = prover.filter_map(&query, |solver, (policy, environment)| {
-        solver
-            .never_errors(policies.schema(), policy, environment)
-            .then_some(())
+        solver.never_errors(policies.schema(), policy, environment).then_some(())
     });
     assert_eq!(proved.len(), 0);
 }
@@ -133,20 +107,8 @@ fn spoilt_policies_are_refuted() {
 }
 
 fn mutants() -> Vec<Mutant> {
-    let of = |file, name, from, to, leaks| Mutant {
-        name,
-        file,
-        from,
-        to,
-        leaks,
-    };
-    let tenancy = |name, from, to, leaks| Mutant {
-        name,
-        file: "tenancy.cedar",
-        from,
-        to,
-        leaks,
-    };
+    let of = |file, name, from, to, leaks| Mutant { name, file, from, to, leaks };
+    let tenancy = |name, from, to, leaks| Mutant { name, file: "tenancy.cedar", from, to, leaks };
     vec![
         tenancy(
             "a permit for everybody",
@@ -234,16 +196,8 @@ fn mutants() -> Vec<Mutant> {
 
 fn spoilt(mutant: &Mutant) -> Vec<SourceFile> {
     let mut files = starter_files();
-    let file = files
-        .iter_mut()
-        .find(|file| file.path == mutant.file)
-        .expect("a shipped file");
-    assert_eq!(
-        file.text.matches(mutant.from).count(),
-        1,
-        "{} spoils one place",
-        mutant.name
-    );
+    let file = files.iter_mut().find(|file| file.path == mutant.file).expect("a shipped file");
+    assert_eq!(file.text.matches(mutant.from).count(), 1, "{} spoils one place", mutant.name);
     file.text = file.text.replace(mutant.from, mutant.to);
     files
 }
@@ -269,12 +223,7 @@ fn environment(principal: &str, action: Action, resource: &str) -> RequestEnv {
 }
 
 fn describe(environment: &RequestEnv) -> String {
-    format!(
-        "{} {} {}",
-        environment.principal(),
-        environment.action(),
-        environment.resource()
-    )
+    format!("{} {} {}", environment.principal(), environment.action(), environment.resource())
 }
 
 /// Runs queries on all cores, each core with a solver.
@@ -286,17 +235,11 @@ impl Prover {
     /// None without a solver.
     fn new() -> Option<Self> {
         if !has_solver() {
-            assert_ne!(
-                std::env::var("CI").as_deref(),
-                Ok("true"),
-                "cvc5 is not installed, and CI must prove"
-            );
+            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "cvc5 is not installed, and CI must prove");
             say("nothing was proved: install the solver cvc5, or set CVC5 to where it is");
             return None;
         }
-        Some(Self {
-            cores: std::thread::available_parallelism().map_or(1, NonZero::get),
-        })
+        Some(Self { cores: std::thread::available_parallelism().map_or(1, NonZero::get) })
     }
 
     fn filter_map<Q: Sync, T: Send + Debug>(
@@ -310,10 +253,7 @@ impl Prover {
             let mut solver = Asking::new();
             while let Some(query) = queries.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let answer = ask(&mut solver, query);
-                found
-                    .lock()
-                    .expect("no other worker panicked")
-                    .extend(answer);
+                found.lock().expect("no other worker panicked").extend(answer);
             }
         };
         std::thread::scope(|scope| {
@@ -328,16 +268,10 @@ impl Prover {
 
 fn has_solver() -> bool {
     let path = std::env::var("CVC5").unwrap_or_else(|_| "cvc5".to_owned());
-    std::process::Command::new(path)
-        .arg("--version")
-        .output()
-        .is_ok_and(|output| output.status.success())
+    std::process::Command::new(path).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "who runs the tests must know what was passed over"
-)]
+#[expect(clippy::print_stderr, reason = "who runs the tests must know what was passed over")]
 fn say(sentence: &str) {
     eprintln!("{sentence}");
 }
@@ -350,14 +284,9 @@ struct Asking {
 
 impl Asking {
     fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let limit = format!("--tlimit-per={SOLVER_MILLISECONDS_PER_QUERY}");
-        let solver = runtime
-            .block_on(async { LocalSolver::cvc5_with_args([limit]) })
-            .expect("the solver starts");
+        let solver = runtime.block_on(async { LocalSolver::cvc5_with_args([limit]) }).expect("the solver starts");
         let compiler = CedarSymCompiler::new(solver).expect("a compiler");
         Self { runtime, compiler }
     }
@@ -366,20 +295,12 @@ impl Asking {
     fn leak(&mut self, policies: &Policies, environment: &RequestEnv) -> Option<Env> {
         let allowed = compiled(&enforced(policies), environment, policies.schema());
         let bound = compiled(&bound(environment), environment, policies.schema());
-        self.runtime
-            .block_on(
-                self.compiler
-                    .check_implies_with_counterexample_opt(&allowed, &bound),
-            )
-            .expect("an answer")
+        self.runtime.block_on(self.compiler.check_implies_with_counterexample_opt(&allowed, &bound)).expect("an answer")
     }
 
     fn never_errors(&mut self, schema: &Schema, policy: &Policy, environment: &RequestEnv) -> bool {
-        let compiled =
-            CompiledPolicy::compile(policy, environment, schema).expect("a policy that validates");
-        self.runtime
-            .block_on(self.compiler.check_never_errors_opt(&compiled))
-            .expect("an answer")
+        let compiled = CompiledPolicy::compile(policy, environment, schema).expect("a policy that validates");
+        self.runtime.block_on(self.compiler.check_never_errors_opt(&compiled)).expect("an answer")
     }
 }
 
@@ -395,9 +316,6 @@ fn enforced(policies: &Policies) -> PolicySet {
         .filter(|info| info.effect == Effect::Forbid && info.mode != Mode::Enforce)
         .map(|info| info.id.as_str())
         .collect();
-    let kept = policies
-        .policy_set()
-        .policies()
-        .filter(|policy| !soft.contains(policy.id().to_string().as_str()));
+    let kept = policies.policy_set().policies().filter(|policy| !soft.contains(policy.id().to_string().as_str()));
     PolicySet::from_policies(kept.cloned()).expect("ids are unique")
 }

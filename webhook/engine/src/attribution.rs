@@ -152,10 +152,7 @@ impl Asked<'_> {
         let person = match (&stamp, &self.actor) {
             (Some(stamp), _) => stamp.person.clone(),
             (None, Principal::Submitter(submitter)) => submitter.person.clone(),
-            (
-                None,
-                Principal::ServiceAccount { .. } | Principal::Component { .. } | Principal::Stranger { .. },
-            ) => None,
+            (None, Principal::ServiceAccount { .. } | Principal::Component { .. } | Principal::Stranger { .. }) => None,
         };
         Attribution {
             actor: self.actor.clone(),
@@ -328,12 +325,9 @@ impl Walk<'_> {
         let found = target.as_ref().and_then(|target| self.resolve(target, 0).ok());
         let root = target.map_or(Root::Itself, Root::Stored);
         match found {
-            Some(Found { submitter, root, chain, notes }) => Attribution {
-                owner: submitter.person,
-                chain,
-                notes,
-                ..asked.by_the_actor(None, Root::Stored(root))
-            },
+            Some(Found { submitter, root, chain, notes }) => {
+                Attribution { owner: submitter.person, chain, notes, ..asked.by_the_actor(None, Root::Stored(root)) }
+            }
             // Nobody is known: the team owns it.
             None => Attribution { owner: None, ..asked.by_the_actor(None, root) },
         }
@@ -360,7 +354,9 @@ impl Walk<'_> {
         let Some(owner) = meta.controller() else {
             let count = meta.owners.iter().filter(|owner| owner.controller).count();
             return match runs_pods(asked.review, object) || count > 1 {
-                true => Err(AttributionError::NoController { controller: component.name.clone(), kind: meta.kind, count }),
+                true => {
+                    Err(AttributionError::NoController { controller: component.name.clone(), kind: meta.kind, count })
+                }
                 false => Ok(asked.by_the_actor(None, Root::Itself)),
             };
         };
@@ -439,7 +435,9 @@ impl Walk<'_> {
         let resolved = meta.controller().and_then(|owner| self.cluster().of_uid(&owner.uid));
         let resolved = resolved.and_then(|owner| self.resolve(owner, 0).ok());
         match (meta.stamp, resolved) {
-            (Some(stamp), Some(Found { submitter, root, notes, .. })) if repeats(&stamp, &submitter, &root, &notes) => Ok(()),
+            (Some(stamp), Some(Found { submitter, root, notes, .. })) if repeats(&stamp, &submitter, &root, &notes) => {
+                Ok(())
+            }
             _ => Err(AttributionError::ForeignStamp),
         }
     }
@@ -557,9 +555,10 @@ fn insist(phase: Phase, object: &Value, expected: Option<&str>) -> Result<(), At
 
 /// Only metadata may be edited on what a controller made. A priority may stand in a template as well.
 fn only_metadata(changes: &Changes) -> bool {
-    changes.set.iter().all(|change| {
-        matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue)
-    })
+    changes
+        .set
+        .iter()
+        .all(|change| matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue))
 }
 
 /// The stamp's keys belong into the root's own metadata, which the gate overwrites; anywhere below they would reach pods.
@@ -573,9 +572,12 @@ fn refuse_reserved_keys(object: &Value) -> Result<(), AttributionError> {
             return Err(AttributionError::ReservedKey { key: key.clone(), path: format!("/metadata/{list}") });
         }
     }
-    object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata").try_for_each(|(key, value)| {
-        reserved_below(value, &format!("/{key}"))
-    })
+    object
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| *key != "metadata")
+        .try_for_each(|(key, value)| reserved_below(value, &format!("/{key}")))
 }
 
 fn reserved_below(value: &Value, path: &str) -> Result<(), AttributionError> {
@@ -583,16 +585,13 @@ fn reserved_below(value: &Value, path: &str) -> Result<(), AttributionError> {
         Value::Object(map) => map.iter().try_for_each(|(key, value)| {
             let reserved = value.as_object().filter(|_| key == "labels" || key == "annotations");
             match reserved.and_then(|map| map.keys().find(|key| key.starts_with(stamp::PREFIX))) {
-                Some(found) => {
-                    Err(AttributionError::ReservedKey { key: found.clone(), path: format!("{path}/{key}") })
-                }
+                Some(found) => Err(AttributionError::ReservedKey { key: found.clone(), path: format!("{path}/{key}") }),
                 None => reserved_below(value, &format!("{path}/{key}")),
             }
         }),
-        Value::Array(list) => list
-            .iter()
-            .enumerate()
-            .try_for_each(|(index, value)| reserved_below(value, &format!("{path}/{index}"))),
+        Value::Array(list) => {
+            list.iter().enumerate().try_for_each(|(index, value)| reserved_below(value, &format!("{path}/{index}")))
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
 }

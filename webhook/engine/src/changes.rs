@@ -116,13 +116,29 @@ fn field(key: &str) -> Option<Change> {
         "resources" | "resourceClaims" | "overhead" => Change::Resources,
         "replicas" | "parallelism" | "completions" | "minReplicas" | "maxReplicas" | "spares" | "autoScalingSpec"
         | "elasticPolicy" | "minReplicaCount" | "maxReplicaCount" | "numOfHosts" => Change::Replicas,
-        "nodeSelector" | "affinity" | "nodeAffinity" | "tolerations" | "nodeName" | "schedulerName"
-        | "topologySpreadConstraints" | "instanceType" | "instanceTypes" | "runtimeClassName" | "schedulingGates" => {
-            Change::Placement
-        }
-        "serviceAccountName" | "serviceAccount" | "securityContext" | "podSecurityContext" | "containerSecurityContext"
-        | "executionRole" | "gatedModelDownloadRole" | "hostNetwork" | "hostPID" | "hostIPC"
-        | "automountServiceAccountToken" | "imagePullSecrets" => Change::Identity,
+        "nodeSelector"
+        | "affinity"
+        | "nodeAffinity"
+        | "tolerations"
+        | "nodeName"
+        | "schedulerName"
+        | "topologySpreadConstraints"
+        | "instanceType"
+        | "instanceTypes"
+        | "runtimeClassName"
+        | "schedulingGates" => Change::Placement,
+        "serviceAccountName"
+        | "serviceAccount"
+        | "securityContext"
+        | "podSecurityContext"
+        | "containerSecurityContext"
+        | "executionRole"
+        | "gatedModelDownloadRole"
+        | "hostNetwork"
+        | "hostPID"
+        | "hostIPC"
+        | "automountServiceAccountToken"
+        | "imagePullSecrets" => Change::Identity,
         "volumes" | "volumeMounts" | "volumeDevices" | "volumeClaimTemplates" | "storage" | "modelSourceConfig" => {
             Change::Storage
         }
@@ -147,7 +163,12 @@ mod tests {
         let pod = |container: Value| json!({"spec": {"template": {"spec": {"containers": [container]}}}});
         let cases = [
             (json!({"status": {"a": 1}}), json!({"status": {"a": 2}}), vec![], false),
-            (json!({"metadata": {"resourceVersion": "1"}}), json!({"metadata": {"resourceVersion": "2"}}), vec![], false),
+            (
+                json!({"metadata": {"resourceVersion": "1"}}),
+                json!({"metadata": {"resourceVersion": "2"}}),
+                vec![],
+                false,
+            ),
             (json!({}), json!({"metadata": {"labels": {"a": "b"}}}), vec![Change::Labels], false),
             (json!({"metadata": {"finalizers": ["x"]}}), json!({"metadata": {}}), vec![Change::Finalizers], false),
             (json!({}), json!({"metadata": {"ownerReferences": [{}]}}), vec![Change::Owners], true),

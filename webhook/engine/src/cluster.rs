@@ -58,7 +58,11 @@ impl Cluster {
     pub fn insert(&mut self, mut object: Value) {
         let meta = Meta::read(&object, None);
         trim(&mut object);
-        let uid = if meta.uid.is_empty() { format!("{}/{}/{}", meta.kind, meta.namespace, meta.name) } else { meta.uid.clone() };
+        let uid = if meta.uid.is_empty() {
+            format!("{}/{}/{}", meta.kind, meta.namespace, meta.name)
+        } else {
+            meta.uid.clone()
+        };
         let name = name(&meta.group, &meta.kind, &meta.namespace, &meta.name);
         if let Some(before) = self.by_name.insert(name, uid.clone()).filter(|before| *before != uid) {
             self.by_uid.remove(&before);

@@ -140,8 +140,17 @@ fn default_controllers() -> Vec<Controller> {
 
 fn default_system_namespaces() -> BTreeSet<String> {
     [
-        "kube-system", "kube-public", "kube-node-lease", "kueue-system", "aws-hyperpod", "hyperpod-inference-system",
-        "jupyter-k8s-system", "cert-manager", "amazon-cloudwatch", "amazon-guardduty", "cedargate-system",
+        "kube-system",
+        "kube-public",
+        "kube-node-lease",
+        "kueue-system",
+        "aws-hyperpod",
+        "hyperpod-inference-system",
+        "jupyter-k8s-system",
+        "cert-manager",
+        "amazon-cloudwatch",
+        "amazon-guardduty",
+        "cedargate-system",
     ]
     .map(str::to_owned)
     .into()

@@ -186,9 +186,9 @@ const EXTRAS: [&str; 6] = ["arn", "canonicalArn", "sessionName", "principalId", 
 fn iam(user: &UserInfo, config: &Config) -> Result<IamCaller, String> {
     let extra = &user.extra;
     // Header impersonation lower-cases keys: a look-alike beside or instead of the real key is a forgery.
-    if let Some(key) = extra.keys().find(|key| {
-        EXTRAS.iter().any(|known| key.eq_ignore_ascii_case(known) && key != known)
-    }) {
+    if let Some(key) =
+        extra.keys().find(|key| EXTRAS.iter().any(|known| key.eq_ignore_ascii_case(known) && key != known))
+    {
         return Err(format!("extra key `{key}` is spelt as impersonation leaves it"));
     }
     // The authenticator writes one value each, even into what nothing below compares.

@@ -7,8 +7,8 @@ use cedar_policy::Entities;
 
 use crate::policies::{Answer, Decision, Policies};
 use crate::questions::Asked;
-use crate::vocabulary::Action;
 use crate::verdict::{ReasonCode, Refusal};
+use crate::vocabulary::Action;
 
 /// A question with its answer.
 #[derive(Debug, Clone)]
@@ -64,7 +64,12 @@ impl Judged {
         let subject = &self.asked.subject;
         if let Some(fault) = fault {
             let message = format!("{subject}: the question could not be asked ({fault})");
-            return vec![Refusal { reason: ReasonCode::PolicyFault, message, hint: Some(TELL_PLATFORM.into()), policy: None }];
+            return vec![Refusal {
+                reason: ReasonCode::PolicyFault,
+                message,
+                hint: Some(TELL_PLATFORM.into()),
+                policy: None,
+            }];
         }
         let failed = errors.iter().filter(|_| self.answer.has_failed_forbid()).map(|error| Refusal {
             reason: ReasonCode::PolicyFault,
@@ -73,7 +78,11 @@ impl Judged {
             policy: Some(error.id.clone()),
         });
         let forbidden = forbids.iter().map(|policy| Refusal {
-            reason: if self.asked.question.action == Action::Consume { ReasonCode::Quota } else { ReasonCode::Forbidden },
+            reason: if self.asked.question.action == Action::Consume {
+                ReasonCode::Quota
+            } else {
+                ReasonCode::Forbidden
+            },
             message: format!("{subject}: {}", policy.message),
             hint: policy.hint.clone(),
             policy: Some(policy.id.clone()),

@@ -129,7 +129,8 @@ pub fn put_back(builder: &mut PatchBuilder, old: &Value, team: &Team) {
             builder.set(&["metadata", list, key], value.clone());
         }
         let now = json::object(builder.object(), &["metadata", list]);
-        let forged: Vec<String> = now.keys().filter(|key| is_ours(key) && !before.contains_key(*key)).cloned().collect();
+        let forged: Vec<String> =
+            now.keys().filter(|key| is_ours(key) && !before.contains_key(*key)).cloned().collect();
         for key in forged {
             builder.remove(&["metadata", list, &key]);
         }
@@ -163,7 +164,8 @@ pub fn service_account(builder: &mut PatchBuilder, name: &str) {
 
 /// Mounts an offer in every container that has nothing at its path. Returns whether anything was mounted.
 pub fn mount(builder: &mut PatchBuilder, offer: &Offer<'_>, template: &PodTemplate) -> bool {
-    let lacking: Vec<&Container> = template.containers.iter().filter(|container| lacks(container, &offer.mount_path)).collect();
+    let lacking: Vec<&Container> =
+        template.containers.iter().filter(|container| lacks(container, &offer.mount_path)).collect();
     if lacking.is_empty() {
         return false;
     }
@@ -263,9 +265,25 @@ pub fn queue_of_child<'a>(root: &'a Value, team: &'a Team) -> Option<&'a str> {
 fn has_kueue_integration(kind: &str) -> bool {
     matches!(
         kind,
-        "Job" | "Pod" | "Deployment" | "StatefulSet" | "LeaderWorkerSet" | "JobSet" | "RayJob" | "RayCluster" | "RayService"
-            | "PyTorchJob" | "TFJob" | "XGBoostJob" | "PaddleJob" | "JAXJob" | "MPIJob" | "TrainJob" | "CronJob"
-            | "HyperPodPyTorchJob" | "HyperPodPytorchJob"
+        "Job"
+            | "Pod"
+            | "Deployment"
+            | "StatefulSet"
+            | "LeaderWorkerSet"
+            | "JobSet"
+            | "RayJob"
+            | "RayCluster"
+            | "RayService"
+            | "PyTorchJob"
+            | "TFJob"
+            | "XGBoostJob"
+            | "PaddleJob"
+            | "JAXJob"
+            | "MPIJob"
+            | "TrainJob"
+            | "CronJob"
+            | "HyperPodPyTorchJob"
+            | "HyperPodPytorchJob"
     )
 }
 

@@ -67,7 +67,9 @@ pub fn review_of(object: &Value, old: Option<&Value>, user: &UserInfo, operation
     };
     let (object, old) = match operation {
         Operation::Delete => (Value::Null, old.unwrap_or(object).clone()),
-        Operation::Create | Operation::Update | Operation::Connect => (object.clone(), old.cloned().unwrap_or(Value::Null)),
+        Operation::Create | Operation::Update | Operation::Connect => {
+            (object.clone(), old.cloned().unwrap_or(Value::Null))
+        }
     };
     let name = read::text(if object.is_null() { &old } else { &object }, &["metadata", "name"]);
     let uid = crate::digest(format!("{kind}/{}/{}", namespace.unwrap_or_default(), object).as_bytes());
@@ -94,8 +96,18 @@ pub fn review_of(object: &Value, old: Option<&Value>, user: &UserInfo, operation
 
 /// Kinds that the gate meets and that live in no namespace.
 const CLUSTER_SCOPED: [&str; 12] = [
-    "Namespace", "PersistentVolume", "StorageClass", "ClusterRole", "ClusterRoleBinding", "ClusterQueue", "Cohort",
-    "ResourceFlavor", "WorkloadPriorityClass", "PriorityClass", "Team", "CustomResourceDefinition",
+    "Namespace",
+    "PersistentVolume",
+    "StorageClass",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ClusterQueue",
+    "Cohort",
+    "ResourceFlavor",
+    "WorkloadPriorityClass",
+    "PriorityClass",
+    "Team",
+    "CustomResourceDefinition",
 ];
 
 /// The plural of a kind, by the rule that `kubebuilder` uses for CRDs; the API server has the real one.

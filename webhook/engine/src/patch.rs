@@ -91,7 +91,9 @@ impl PatchBuilder {
 
     /// How many leading tokens lead to something that is neither absent nor null.
     fn existing_depth(&self, path: &[&str]) -> usize {
-        (1..path.len()).take_while(|depth| lookup(&self.working, &path[..*depth]).is_some_and(|value| !value.is_null())).count()
+        (1..path.len())
+            .take_while(|depth| lookup(&self.working, &path[..*depth]).is_some_and(|value| !value.is_null()))
+            .count()
     }
 }
 
@@ -175,7 +177,8 @@ mod tests {
             ])
         );
         assert_eq!(apply(json!({}), &operations), object);
-        let (_, operations) = build(json!({"metadata": {"labels": {}}}), |b| b.set(&["metadata", "labels", "a/b~c"], 1.into()));
+        let (_, operations) =
+            build(json!({"metadata": {"labels": {}}}), |b| b.set(&["metadata", "labels", "a/b~c"], 1.into()));
         assert_eq!(json!(operations), json!([{"op": "add", "path": "/metadata/labels/a~1b~0c", "value": 1}]));
     }
 

@@ -117,7 +117,14 @@ impl<'a, 'w> Questions<'a, 'w> {
         let actor = world.principal(&attribution.actor);
         let user = world.principal(&attribution.user);
         let usage = Base { origin: attribution.user_origin, ..base.clone() };
-        Self { world, actor, user, request: Base { origin: attribution.actor_origin, ..base }, usage, asked: Vec::new() }
+        Self {
+            world,
+            actor,
+            user,
+            request: Base { origin: attribution.actor_origin, ..base },
+            usage,
+            asked: Vec::new(),
+        }
     }
 
     pub fn into_asked(self) -> Vec<Asked> {
@@ -242,9 +249,8 @@ impl<'a, 'w> Questions<'a, 'w> {
         }
         let mut seen = HashSet::new();
         for (volume, mount) in mounted_volumes(new) {
-            let way = mount.map(|mount| {
-                (mount.sub_path.as_deref(), mount.read_only, mount.propagates, mount.sub_path_expr)
-            });
+            let way =
+                mount.map(|mount| (mount.sub_path.as_deref(), mount.read_only, mount.propagates, mount.sub_path_expr));
             let same = |(other, other_mount): &(&crate::facts::Volume, Option<&crate::facts::Mount>)| {
                 same_volume(other, volume)
                     && other_mount.map(|mount| {

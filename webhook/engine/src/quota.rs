@@ -125,7 +125,12 @@ impl Ledger {
     }
 
     /// What the reservation would change, for every resource that grows.
-    pub fn growth(&self, after: &Self, reservation: &Reservation, counts: impl Fn(&ResourceName) -> bool) -> Vec<Usage> {
+    pub fn growth(
+        &self,
+        after: &Self,
+        reservation: &Reservation,
+        counts: impl Fn(&ResourceName) -> bool,
+    ) -> Vec<Usage> {
         let Entry { class, person, .. } = &reservation.entry;
         let amounts = match &reservation.adds {
             Adds::Floor(amounts) | Adds::Pod { amounts, .. } => amounts,

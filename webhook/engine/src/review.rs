@@ -201,11 +201,9 @@ fn answerable(body: &[u8]) -> Result<Fields<'_>, ReviewError> {
 }
 
 fn uid_of(request: &Fields<'_>) -> Result<String, ReviewError> {
-    optional::<String>(request, "uid", "a string")
-        .ok()
-        .flatten()
-        .filter(|uid| !uid.is_empty())
-        .ok_or_else(|| ReviewError::Unanswerable("`request.uid` is missing, so there is nothing to answer to".to_owned()))
+    optional::<String>(request, "uid", "a string").ok().flatten().filter(|uid| !uid.is_empty()).ok_or_else(|| {
+        ReviewError::Unanswerable("`request.uid` is missing, so there is nothing to answer to".to_owned())
+    })
 }
 
 fn required<T: serde::de::DeserializeOwned>(
@@ -245,7 +243,12 @@ mod tests {
     #[test]
     fn what_has_no_uid_is_unanswerable() {
         let bodies = [
-            "", "{", "[]", "null", "\"x\"", r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#,
+            "",
+            "{",
+            "[]",
+            "null",
+            "\"x\"",
+            r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#,
             r#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"u"}}"#,
             r#"{"apiVersion":"admission.k8s.io/v1","kind":"Pod","request":{"uid":"u"}}"#,
             r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":[]}"#,

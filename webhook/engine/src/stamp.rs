@@ -37,9 +37,21 @@ pub struct Submitter {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SubmitterName {
-    PermissionSet { partition: String, account: String, name: String },
-    Role { partition: String, account: String, name: String },
-    User { partition: String, account: String, name: String },
+    PermissionSet {
+        partition: String,
+        account: String,
+        name: String,
+    },
+    Role {
+        partition: String,
+        account: String,
+        name: String,
+    },
+    User {
+        partition: String,
+        account: String,
+        name: String,
+    },
     /// `namespace/name` of a service account that the team lists.
     ServiceAccount(String),
     /// The team itself: the submitter has left, or is not known.
@@ -117,9 +129,8 @@ impl Submitter {
 
     fn is(&self, member: &crate::team::Member) -> bool {
         let pinned = |pin: &Option<String>, value: &str| pin.as_deref().is_none_or(|pin| pin == value);
-        let iam = |partition: &str, account: &str| {
-            pinned(&member.partition, partition) && pinned(&member.account, account)
-        };
+        let iam =
+            |partition: &str, account: &str| pinned(&member.partition, partition) && pinned(&member.account, account);
         match &self.name {
             SubmitterName::PermissionSet { partition, account, name } => {
                 member.permission_set.as_ref() == Some(name) && iam(partition, account)

@@ -433,7 +433,12 @@ impl Storage {
     }
 
     /// Whose home a sub-path of this entry is, given everybody's.
-    pub fn owner_of<'a>(&self, team: &str, sub_path: &str, people: impl Iterator<Item = &'a Person>) -> Option<&'a str> {
+    pub fn owner_of<'a>(
+        &self,
+        team: &str,
+        sub_path: &str,
+        people: impl Iterator<Item = &'a Person>,
+    ) -> Option<&'a str> {
         let pattern = self.sub_path.as_deref()?;
         people.into_iter().find_map(|person| {
             let filled = self.fill(pattern, team, person.home.as_deref())?;
@@ -452,9 +457,7 @@ impl Member {
             IamName::Role(name) => {
                 self.role.as_deref().is_some_and(|role| last_segment(role).eq_ignore_ascii_case(name))
             }
-            IamName::User(path) => {
-                self.user.as_deref().is_some_and(|user| user.trim_start_matches('/') == path)
-            }
+            IamName::User(path) => self.user.as_deref().is_some_and(|user| user.trim_start_matches('/') == path),
         };
         named
             && pinned(&self.account, account)
@@ -577,9 +580,12 @@ fn check(at: &str, file: &TeamFile) -> Vec<TeamError> {
     problems.extend(spec.people.iter().flat_map(check_person));
     let labels = spec.labels.iter().filter(|(_, value)| !is_label_value(value));
     problems.extend(labels.map(|(key, value)| format!("labels: `{key}: {value}` is no label value")));
-    problems.extend(spec.cost_center.iter().filter(|value| !is_label_value(value)).map(|value| {
-        format!("costCenter: `{value}` is no label value")
-    }));
+    problems.extend(
+        spec.cost_center
+            .iter()
+            .filter(|value| !is_label_value(value))
+            .map(|value| format!("costCenter: `{value}` is no label value")),
+    );
     if let Some(quota) = &spec.quota {
         problems.extend(check_quota(quota));
     }
@@ -594,7 +600,9 @@ fn check_member(member: &Member) -> Option<String> {
     }
     // The account within it would go unread, and a role of that name in another account would be let in.
     if let Some(arn) = [role, user].into_iter().flatten().find(|name| name.contains(':')) {
-        return Some(format!("members: `{arn}` must be a name, not an ARN; `account` and `partition` pin where it lives"));
+        return Some(format!(
+            "members: `{arn}` must be a name, not an ARN; `account` and `partition` pin where it lives"
+        ));
     }
     match (member.person_from, &member.person) {
         (Some(PersonFrom::Fixed), None) => Some("members: `personFrom: fixed` needs `person`".to_owned()),

@@ -15,10 +15,16 @@ use crate::review::API_VERSION;
 pub enum Verdict {
     Allow,
     /// No, and the same request will get the same answer.
-    Deny { refusals: Vec<Refusal> },
+    Deny {
+        refusals: Vec<Refusal>,
+    },
     /// Not now: HTTP 429. With `retry_after_seconds` client-go repeats it for a person; controllers get it without, since
     /// their client would sleep in a worker that serves the whole cluster, and use their own back-off.
-    RetryLater { reason: ReasonCode, message: String, retry_after_seconds: Option<u32> },
+    RetryLater {
+        reason: ReasonCode,
+        message: String,
+        retry_after_seconds: Option<u32>,
+    },
 }
 
 /// One reason for a refusal.

@@ -12,9 +12,7 @@ use cedar_policy::{Entity, EntityUid, RestrictedExpression};
 use crate::amounts::ResourceName;
 use crate::attribution::Principal;
 use crate::facts::{Container, Mount, PodTemplate, Volume, Workload};
-use crate::policies::{
-    EntityType, boolean, build_entity, entities, entity, long, long_set, string, string_set, uid,
-};
+use crate::policies::{EntityType, boolean, build_entity, entities, entity, long, long_set, string, string_set, uid};
 use crate::stamp::{Submitter, SubmitterName};
 use crate::team::{Storage, Team, Teams};
 use crate::vocabulary::{Class, ContainerKind, DoorKind, VolumeKind};
@@ -130,7 +128,8 @@ impl<'a> World<'a> {
         if let Some(id) = row.and_then(|row| row.uid) {
             attributes.push(("uid", long(i64::from(id))));
         }
-        let groups: Vec<_> = self.teams.all_groups().filter(|group| group.people.iter().any(|member| member == name)).collect();
+        let groups: Vec<_> =
+            self.teams.all_groups().filter(|group| group.people.iter().any(|member| member == name)).collect();
         let groups = groups.into_iter().map(|group| self.group(&group.name)).collect();
         self.add(uid(EntityType::Person, name), attributes, groups)
     }
@@ -172,7 +171,9 @@ impl<'a> World<'a> {
             attributes.push(("person", entity(person.clone())));
             parents.push(person);
         }
-        parents.extend(teams.groups(&submitter.name, submitter.person.as_deref()).into_iter().map(|group| self.group(group)));
+        parents.extend(
+            teams.groups(&submitter.name, submitter.person.as_deref()).into_iter().map(|group| self.group(group)),
+        );
         let id = submitter.annotation();
         self.add(uid(EntityType::IamPrincipal, &id), attributes, parents)
     }
@@ -246,12 +247,8 @@ impl<'a> World<'a> {
         owner: Option<&str>,
         labels: &[(String, String)],
     ) -> EntityUid {
-        let mut attributes = vec![
-            ("teams", self.own_teams()),
-            ("group", string(group)),
-            ("kind", string(kind)),
-            ("name", string(name)),
-        ];
+        let mut attributes =
+            vec![("teams", self.own_teams()), ("group", string(group)), ("kind", string(kind)), ("name", string(name))];
         if let Some(namespace) = self.namespace {
             attributes.push(("namespace", string(namespace)));
         }
@@ -370,8 +367,10 @@ impl<'a> World<'a> {
             ("subPath", sub_path),
         ];
         attributes.extend(optional.into_iter().filter_map(|(name, value)| Some((name, string(value?)))));
-        let way = mount.map(|mount| format!("{:?}", (sub_path, mount.read_only, mount.propagates, mount.sub_path_expr)));
-        let id = format!("{}:{}:{}", volume.pointer, volume.source.as_deref().unwrap_or_default(), way.unwrap_or_default());
+        let way =
+            mount.map(|mount| format!("{:?}", (sub_path, mount.read_only, mount.propagates, mount.sub_path_expr)));
+        let id =
+            format!("{}:{}:{}", volume.pointer, volume.source.as_deref().unwrap_or_default(), way.unwrap_or_default());
         self.add(uid(EntityType::Volume, &id), attributes, vec![workload.clone()])
     }
 
@@ -405,9 +404,7 @@ impl<'a> World<'a> {
             (allowed && fits).then(|| (storage, owner.map(str::to_owned)))
         });
         match matching {
-            Some((storage, owner)) => {
-                Declared { ours: true, as_declared: true, shared: storage.is_shared(), owner }
-            }
+            Some((storage, owner)) => Declared { ours: true, as_declared: true, shared: storage.is_shared(), owner },
             // The whole of a claim, or another part of it: shared if any part of it is.
             None => Declared {
                 ours: true,

@@ -47,9 +47,7 @@ pub(crate) async fn read(
     memory: &Arc<Semaphore>,
     deadline: Instant,
 ) -> Result<Held, Unread> {
-    timeout_at(deadline, collect(body, limit_bytes, memory))
-        .await
-        .unwrap_or(Err(Unread::TooLate))
+    timeout_at(deadline, collect(body, limit_bytes, memory)).await.unwrap_or(Err(Unread::TooLate))
 }
 
 /// Memory is taken as bytes come, not as they are announced: an announcement costs its sender nothing.
@@ -73,17 +71,12 @@ async fn collect(body: Body, limit_bytes: usize, memory: &Arc<Semaphore>) -> Res
         }
         collected.extend_from_slice(&data);
     }
-    Ok(Held {
-        bytes: collected.into(),
-        share,
-    })
+    Ok(Held { bytes: collected.into(), share })
 }
 
 fn take(memory: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, Unread> {
     let bytes = u32::try_from(bytes).map_err(|_| Unread::TooLarge)?;
-    Arc::clone(memory)
-        .try_acquire_many_owned(bytes)
-        .map_err(|_| Unread::Overloaded)
+    Arc::clone(memory).try_acquire_many_owned(bytes).map_err(|_| Unread::Overloaded)
 }
 
 async fn discard(mut body: std::pin::Pin<&mut Body>) {
@@ -102,38 +95,16 @@ mod tests {
 
     use super::*;
 
-    async fn read_within(
-        bytes: usize,
-        limit_bytes: usize,
-        memory_bytes: usize,
-    ) -> Result<Held, Unread> {
+    async fn read_within(bytes: usize, limit_bytes: usize, memory_bytes: usize) -> Result<Held, Unread> {
         let memory = Arc::new(Semaphore::new(memory_bytes));
         let deadline = Instant::now() + Duration::from_secs(60);
-        read(
-            Body::from(vec![b'x'; bytes]),
-            limit_bytes,
-            &memory,
-            deadline,
-        )
-        .await
+        read(Body::from(vec![b'x'; bytes]), limit_bytes, &memory, deadline).await
     }
 
     #[tokio::test]
     async fn the_limit_itself_is_allowed() {
-        assert_eq!(
-            read_within(10, 10, 10)
-                .await
-                .map(|held| held.bytes.len())
-                .ok(),
-            Some(10)
-        );
-        assert_eq!(
-            read_within(0, 10, 10)
-                .await
-                .map(|held| held.bytes.len())
-                .ok(),
-            Some(0)
-        );
+        assert_eq!(read_within(10, 10, 10).await.map(|held| held.bytes.len()).ok(), Some(10));
+        assert_eq!(read_within(0, 10, 10).await.map(|held| held.bytes.len()).ok(), Some(0));
         assert_eq!(read_within(11, 10, 100).await.err(), Some(Unread::TooLarge));
         assert_eq!(read_within(10, 10, 9).await.err(), Some(Unread::Overloaded));
     }
@@ -142,9 +113,7 @@ mod tests {
     async fn a_body_gives_its_share_back() {
         let memory = Arc::new(Semaphore::new(10));
         let deadline = Instant::now() + Duration::from_secs(60);
-        let held = read(Body::from("12345"), 10, &memory, deadline)
-            .await
-            .expect("reads");
+        let held = read(Body::from("12345"), 10, &memory, deadline).await.expect("reads");
         assert_eq!(memory.available_permits(), 5);
         drop(held);
         assert_eq!(memory.available_permits(), 10);

@@ -16,28 +16,17 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Keeps `resolver` at what lies in `directory`, and [`Check::Certificate`] at whether it is valid. Never ends: drop
 /// it, or abort its task.
-pub async fn follow(
-    directory: PathBuf,
-    resolver: Arc<Resolver>,
-    readiness: Readiness,
-    every: Duration,
-) {
+pub async fn follow(directory: PathBuf, resolver: Arc<Resolver>, readiness: Readiness, every: Duration) {
     loop {
         let (directory, looked) = (directory.clone(), Arc::clone(&resolver));
         let look = tokio::task::spawn_blocking(move || renew(&directory, &looked, UnixTime::now()));
         match look.await {
             Ok(Ok(Renewal::None)) => {}
             Ok(Ok(Renewal::Swapped)) => {
-                tracing::info!(
-                    expires_at_unix_seconds = resolver.expiry().as_secs(),
-                    "certificate renewed"
-                );
+                tracing::info!(expires_at_unix_seconds = resolver.expiry().as_secs(), "certificate renewed");
             }
             // The one at hand goes on serving; when it expires, readiness says so.
-            Ok(Err(error)) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "certificate not renewed"
-            ),
+            Ok(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "certificate not renewed"),
             Err(_panicked) => tracing::error!("looking for a new certificate ended in a panic"),
         }
         judge(&resolver, &readiness, UnixTime::now());
@@ -47,11 +36,7 @@ pub async fn follow(
 
 /// Keeps `trust` at the authority that lies beside the certificate (`ca.crt`, as cert-manager writes it); without one, API
 /// servers trust what their system trusts. Never ends: drop it, or abort its task.
-pub async fn follow_trust(
-    directory: PathBuf,
-    trust: watch::Sender<Option<Trust>>,
-    every: Duration,
-) {
+pub async fn follow_trust(directory: PathBuf, trust: watch::Sender<Option<Trust>>, every: Duration) {
     loop {
         let directory = directory.clone();
         match tokio::task::spawn_blocking(move || files::read_authority(&directory)).await {
@@ -63,10 +48,7 @@ pub async fn follow_trust(
                     changed
                 });
             }
-            Ok(Err(error)) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "authority not read"
-            ),
+            Ok(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "authority not read"),
             Err(_panicked) => tracing::error!("looking for an authority ended in a panic"),
         }
         tokio::time::sleep(every).await;
@@ -79,11 +61,7 @@ enum Renewal {
     Swapped,
 }
 
-fn renew(
-    directory: &std::path::Path,
-    resolver: &Resolver,
-    now: UnixTime,
-) -> Result<Renewal, Error> {
+fn renew(directory: &std::path::Path, resolver: &Resolver, now: UnixTime) -> Result<Renewal, Error> {
     let found = files::read(directory)?;
     if found.leaf() == resolver.current().leaf() {
         return Ok(Renewal::None);
@@ -119,11 +97,7 @@ mod tests {
     impl Mount {
         fn new() -> Self {
             let authority = Authority::create("test", DAY * 10, UnixTime::now()).expect("creates");
-            Self {
-                directory: tempfile::tempdir().expect("a directory"),
-                authority,
-                generation: 0,
-            }
+            Self { directory: tempfile::tempdir().expect("a directory"), authority, generation: 0 }
         }
 
         fn path(&self) -> &Path {
@@ -132,9 +106,7 @@ mod tests {
 
         fn issue(&self) -> Issued {
             let names = Names::parse(["localhost"]).expect("parses");
-            self.authority
-                .issue(&names, DAY, UnixTime::now())
-                .expect("issues")
+            self.authority.issue(&names, DAY, UnixTime::now()).expect("issues")
         }
 
         fn put(&mut self, chain_pem: &str, key_pem: &str) {
@@ -167,18 +139,11 @@ mod tests {
     fn each_swap_of_the_mount_is_seen() {
         let mut mount = Mount::new();
         mount.renew();
-        let resolver = Resolver::new(files::read(mount.path()).expect("reads"), UnixTime::now())
-            .expect("valid");
-        assert!(matches!(
-            renew(mount.path(), &resolver, UnixTime::now()),
-            Ok(Renewal::None)
-        ));
+        let resolver = Resolver::new(files::read(mount.path()).expect("reads"), UnixTime::now()).expect("valid");
+        assert!(matches!(renew(mount.path(), &resolver, UnixTime::now()), Ok(Renewal::None)));
         for _ in 0..3 {
             let issued = mount.renew();
-            assert!(matches!(
-                renew(mount.path(), &resolver, UnixTime::now()),
-                Ok(Renewal::Swapped)
-            ));
+            assert!(matches!(renew(mount.path(), &resolver, UnixTime::now()), Ok(Renewal::Swapped)));
             assert_eq!(resolver.current().leaf(), leaf(&issued));
         }
     }
@@ -187,20 +152,13 @@ mod tests {
     fn a_bad_pair_leaves_the_one_at_hand_and_a_good_one_after_it_is_taken() {
         let mut mount = Mount::new();
         let first = mount.renew();
-        let resolver = Resolver::new(files::read(mount.path()).expect("reads"), UnixTime::now())
-            .expect("valid");
+        let resolver = Resolver::new(files::read(mount.path()).expect("reads"), UnixTime::now()).expect("valid");
 
         let (one, other) = (mount.issue(), mount.issue());
         mount.put(&one.chain_pem, &other.key_pem);
-        assert!(matches!(
-            renew(mount.path(), &resolver, UnixTime::now()),
-            Err(Error::Mismatch)
-        ));
+        assert!(matches!(renew(mount.path(), &resolver, UnixTime::now()), Err(Error::Mismatch)));
         mount.renew();
-        assert!(matches!(
-            renew(mount.path(), &resolver, later(DAY * 2)),
-            Err(Error::Expired { .. })
-        ));
+        assert!(matches!(renew(mount.path(), &resolver, later(DAY * 2)), Err(Error::Expired { .. })));
         assert_eq!(resolver.current().leaf(), leaf(&first));
 
         let good = mount.renew();
@@ -212,18 +170,12 @@ mod tests {
     fn readiness_ends_with_the_certificate() {
         let mut mount = Mount::new();
         mount.renew();
-        let resolver = Resolver::new(files::read(mount.path()).expect("reads"), UnixTime::now())
-            .expect("valid");
+        let resolver = Resolver::new(files::read(mount.path()).expect("reads"), UnixTime::now()).expect("valid");
         let readiness = Readiness::requiring([Check::Certificate]);
         judge(&resolver, &readiness, UnixTime::now());
         assert!(readiness.is_ready());
         judge(&resolver, &readiness, later(DAY * 2));
-        assert!(
-            readiness
-                .report()
-                .to_string()
-                .contains("[-]certificate failed: the certificate expired at ")
-        );
+        assert!(readiness.report().to_string().contains("[-]certificate failed: the certificate expired at "));
     }
 
     #[tokio::test]
@@ -234,12 +186,7 @@ mod tests {
         let resolver = Arc::new(Resolver::new(first, UnixTime::now()).expect("valid"));
         let readiness = Readiness::requiring([Check::Certificate]);
         let every = Duration::from_millis(5);
-        let following = follow(
-            mount.path().to_owned(),
-            Arc::clone(&resolver),
-            readiness.clone(),
-            every,
-        );
+        let following = follow(mount.path().to_owned(), Arc::clone(&resolver), readiness.clone(), every);
         let following = tokio::spawn(following);
         let issued = mount.renew();
         let seen = async {
@@ -247,9 +194,7 @@ mod tests {
                 tokio::time::sleep(every).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), seen)
-            .await
-            .expect("is seen");
+        tokio::time::timeout(Duration::from_secs(60), seen).await.expect("is seen");
         following.abort();
     }
 }

@@ -19,22 +19,14 @@ pub const ANSWER_MARGIN: Duration = Duration::from_millis(500);
 /// When the answer must be on its way, for a review that arrived at `arrived` with this query.
 ///
 /// With a short timeout the margin shrinks to a quarter of it. A timeout that cannot be read counts as absent.
-pub fn deadline(
-    arrived: Instant,
-    query: Option<&str>,
-    longest: Duration,
-    margin: Duration,
-) -> Instant {
+pub fn deadline(arrived: Instant, query: Option<&str>, longest: Duration, margin: Duration) -> Instant {
     let asked = query.and_then(timeout_in).filter(|asked| !asked.is_zero());
     let timeout = asked.map_or(longest, |asked| asked.min(longest));
     arrived + (timeout - margin.min(timeout / 4))
 }
 
 fn timeout_in(query: &str) -> Option<Duration> {
-    query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("timeout="))
-        .and_then(go_duration)
+    query.split('&').find_map(|pair| pair.strip_prefix("timeout=")).and_then(go_duration)
 }
 
 /// Go's `time.ParseDuration`, without signs: `10s`, `1m30s`, `1.5h`, `250ms`.
@@ -56,27 +48,16 @@ fn go_part(text: &str) -> Option<(u64, &str)> {
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    let unit_end = rest
-        .find(|c: char| c == '.' || c.is_ascii_digit())
-        .unwrap_or(rest.len());
+    let unit_end = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
     let (unit, rest) = rest.split_at(unit_end);
     let unit_nanos = unit_nanos(unit)?;
-    let whole = if whole.is_empty() {
-        0
-    } else {
-        whole.parse::<u64>().ok()?
-    };
-    let nanos = whole
-        .checked_mul(unit_nanos)?
-        .checked_add(fraction_nanos(fraction, unit_nanos))?;
+    let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()? };
+    let nanos = whole.checked_mul(unit_nanos)?.checked_add(fraction_nanos(fraction, unit_nanos))?;
     Some((nanos, rest))
 }
 
 fn digits(text: &str) -> (&str, &str) {
-    text.split_at(
-        text.find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len()),
-    )
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
 fn unit_nanos(unit: &str) -> Option<u64> {
@@ -119,29 +100,13 @@ mod tests {
             ("3000µs", 3),
             ("0s", 0),
         ] {
-            assert_eq!(
-                go_duration(text),
-                Some(Duration::from_millis(millis)),
-                "{text}"
-            );
+            assert_eq!(go_duration(text), Some(Duration::from_millis(millis)), "{text}");
         }
     }
 
     #[test]
     fn what_is_no_go_duration_counts_as_absent() {
-        for text in [
-            "",
-            "10",
-            "s",
-            "-1s",
-            "+1s",
-            "10 s",
-            "1d",
-            ".s",
-            "10s5",
-            "99999999999999999999s",
-            "9999999999h",
-        ] {
+        for text in ["", "10", "s", "-1s", "+1s", "10 s", "1d", ".s", "10s5", "99999999999999999999s", "9999999999h"] {
             assert_eq!(go_duration(text), None, "{text}");
         }
     }

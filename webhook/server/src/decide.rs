@@ -10,12 +10,7 @@ pub trait Decide: Send + Sync + 'static {
     /// Runs as a task of its own: a panic becomes [`Refusal::Internal`], and a caller that hangs up does not stop it,
     /// so that a reservation is never left half made. At `deadline` it is dropped where it waits, and the answer is
     /// [`Refusal::TooLate`]; whoever reserves something stops before that.
-    fn decide(
-        &self,
-        endpoint: Endpoint,
-        body: Bytes,
-        deadline: Instant,
-    ) -> impl Future<Output = Answered> + Send;
+    fn decide(&self, endpoint: Endpoint, body: Bytes, deadline: Instant) -> impl Future<Output = Answered> + Send;
 
     /// The answer when there is no decision. It carries the review's uid where that can still be read (an answer with
     /// another uid, or none, counts as a failed webhook); where it cannot, it is a sentence with an HTTP status.
@@ -56,12 +51,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub const ALL: [Self; 4] = [
-        Self::TooLate,
-        Self::Overloaded,
-        Self::LogFull,
-        Self::Internal,
-    ];
+    pub const ALL: [Self; 4] = [Self::TooLate, Self::Overloaded, Self::LogFull, Self::Internal];
 }
 
 /// An answer, and the line that must be handed to the decision log before it is sent.
@@ -76,23 +66,13 @@ pub struct Answered {
 impl Answered {
     /// A serialised `AdmissionReview`, whatever its verdict: the API server reads only what comes with 200.
     pub fn review(body: Vec<u8>, line: Line) -> Self {
-        Self {
-            status: StatusCode::OK,
-            content: Content::Json,
-            body,
-            line,
-        }
+        Self { status: StatusCode::OK, content: Content::Json, body, line }
     }
 
     /// An answer to what is no review. The API server counts it as a failed call, and shows a plain sentence (and
     /// nothing else) to the person.
     pub fn sentence(status: StatusCode, sentence: impl Into<String>) -> Self {
-        Self {
-            status,
-            content: Content::Text,
-            body: sentence.into().into_bytes(),
-            line: Line::None,
-        }
+        Self { status, content: Content::Text, body: sentence.into().into_bytes(), line: Line::None }
     }
 }
 

@@ -62,15 +62,18 @@ impl<L: LedgerStore> Decider<L> {
             Phase::Mutate | Phase::Validate => evaluation.conclude(review, None),
         };
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let took = Took {
-            evaluate_micros: micros(evaluated - started),
-            reserve_micros: micros(evaluated.elapsed()),
-        };
+        let took = Took { evaluate_micros: micros(evaluated - started), reserve_micros: micros(evaluated.elapsed()) };
         (answer, Record { took: Some(took), ..record })
     }
 
     /// Evaluates, and once more with each object that was missing.
-    async fn evaluated(&self, review: &Review, phase: Phase, mut snapshot: Arc<Snapshot>, deadline: Instant) -> Evaluated {
+    async fn evaluated(
+        &self,
+        review: &Review,
+        phase: Phase,
+        mut snapshot: Arc<Snapshot>,
+        deadline: Instant,
+    ) -> Evaluated {
         let mut asked = BTreeSet::new();
         loop {
             let mut evaluation = pipeline::evaluate(review, phase, &snapshot, jiff::Timestamp::now());
@@ -103,7 +106,8 @@ impl<L: LedgerStore> Decider<L> {
         while Instant::now() + ANSWER_IN < deadline {
             let Ok(before) = self.ledgers.load(&team.name).await else { break };
             let consumption = evaluation.consume(review, snapshot, &before.ledger);
-            let nothing_to_write = review.dry_run || !consumption.refusals.is_empty() || consumption.ledger == before.ledger;
+            let nothing_to_write =
+                review.dry_run || !consumption.refusals.is_empty() || consumption.ledger == before.ledger;
             if nothing_to_write {
                 return evaluation.conclude(review, Some(consumption));
             }
@@ -195,5 +199,9 @@ fn body(answer: &Answer) -> Vec<u8> {
 /// A governed write is worth nothing without its line. What the cluster's own parts do must not wait for a full disk.
 fn line(answer: &Answer, record: &Record) -> Line {
     let governed = record.who.namespace_team.is_some() && answer.is_allowed();
-    if governed && !record.who.is_of_the_cluster() { Line::Required(record.line()) } else { Line::Optional(record.line()) }
+    if governed && !record.who.is_of_the_cluster() {
+        Line::Required(record.line())
+    } else {
+        Line::Optional(record.line())
+    }
 }

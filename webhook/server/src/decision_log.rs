@@ -59,10 +59,7 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self {
-            lines: QUEUE_LINES,
-            bytes: QUEUE_BYTES,
-        }
+        Self { lines: QUEUE_LINES, bytes: QUEUE_BYTES }
     }
 }
 
@@ -92,14 +89,8 @@ pub fn file(path: &Path) -> Result<File, OpenError> {
         .create(true)
         .mode(FILE_MODE)
         .open(path)
-        .map_err(|source| OpenError::File {
-            path: path.to_owned(),
-            source,
-        })?;
-    narrow(&file).map_err(|source| OpenError::Permissions {
-        path: path.to_owned(),
-        source,
-    })?;
+        .map_err(|source| OpenError::File { path: path.to_owned(), source })?;
+    narrow(&file).map_err(|source| OpenError::Permissions { path: path.to_owned(), source })?;
     Ok(file)
 }
 
@@ -114,11 +105,7 @@ fn narrow(file: &File) -> io::Result<()> {
 
 /// Standard output, without the buffer that the standard library puts before it: the thread has its own.
 pub fn stdout() -> Result<File, OpenError> {
-    io::stdout()
-        .as_fd()
-        .try_clone_to_owned()
-        .map(File::from)
-        .map_err(OpenError::Stdout)
+    io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(OpenError::Stdout)
 }
 
 /// Starts the thread that writes to `sink`.
@@ -128,19 +115,10 @@ pub fn start(
     readiness: Readiness,
 ) -> Result<(DecisionLog, Writer), OpenError> {
     let (queue, lines) = channel(bounds.lines);
-    let shared = Arc::new(Shared {
-        limit_bytes: bounds.bytes,
-        ..Shared::default()
-    });
+    let shared = Arc::new(Shared { limit_bytes: bounds.bytes, ..Shared::default() });
     let (ended, end) = sync_channel::<()>(0);
     readiness.pass(Check::DecisionLog);
-    let scribe = Scribe {
-        sink,
-        lines,
-        shared: Arc::clone(&shared),
-        readiness,
-        has_given_up: false,
-    };
+    let scribe = Scribe { sink, lines, shared: Arc::clone(&shared), readiness, has_given_up: false };
     thread::Builder::new()
         .name("decision-log".to_owned())
         .spawn(move || {
@@ -171,41 +149,24 @@ impl DecisionLog {
     }
 
     pub fn counts(&self) -> Counts {
-        let Shared {
-            written,
-            refused,
-            failed_writes,
-            lost,
-            ..
-        } = &*self.shared;
+        let Shared { written, refused, failed_writes, lost, .. } = &*self.shared;
         let [written, refused, failed_writes, lost] =
             [written, refused, failed_writes, lost].map(|count| count.load(Ordering::Relaxed));
-        Counts {
-            written,
-            refused,
-            failed_writes,
-            lost,
-        }
+        Counts { written, refused, failed_writes, lost }
     }
 
     fn take(&self, line: String) -> Result<(), LogFull> {
-        let Shared {
-            queued_bytes,
-            limit_bytes,
-            ..
-        } = &*self.shared;
+        let Shared { queued_bytes, limit_bytes, .. } = &*self.shared;
         let bytes = line.len();
         let give_back = || queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > *limit_bytes {
             give_back();
             return Err(LogFull);
         }
-        self.queue
-            .try_send(Entry::Line(line))
-            .map_err(|_full_or_closed| {
-                give_back();
-                LogFull
-            })
+        self.queue.try_send(Entry::Line(line)).map_err(|_full_or_closed| {
+            give_back();
+            LogFull
+        })
     }
 }
 
@@ -295,9 +256,7 @@ impl<W: Write> Scribe<W> {
     fn add(&self, entry: Entry, batch: &mut Batch) {
         match entry {
             Entry::Line(line) => {
-                self.shared
-                    .queued_bytes
-                    .fetch_sub(line.len(), Ordering::Relaxed);
+                self.shared.queued_bytes.fetch_sub(line.len(), Ordering::Relaxed);
                 batch.bytes.extend_from_slice(line.as_bytes());
                 batch.bytes.push(b'\n');
                 batch.lines += 1;
@@ -319,11 +278,7 @@ impl<W: Write> Scribe<W> {
                 Err(error) => self.fail(&error, &mut tries_left),
             }
         }
-        let count = if rest.is_empty() {
-            &self.shared.written
-        } else {
-            &self.shared.lost
-        };
+        let count = if rest.is_empty() { &self.shared.written } else { &self.shared.lost };
         count.fetch_add(batch.lines, Ordering::Relaxed);
         if rest.is_empty() && batch.lines > 0 {
             self.readiness.pass(Check::DecisionLog);
@@ -334,8 +289,7 @@ impl<W: Write> Scribe<W> {
 
     fn fail(&mut self, error: &io::Error, tries_left: &mut u32) {
         self.shared.failed_writes.fetch_add(1, Ordering::Relaxed);
-        self.readiness
-            .fail(Check::DecisionLog, format!("cannot be written: {error}"));
+        self.readiness.fail(Check::DecisionLog, format!("cannot be written: {error}"));
         if self.shared.is_closing.load(Ordering::Acquire) {
             *tries_left = tries_left.saturating_sub(1);
             self.has_given_up = *tries_left == 0;
@@ -372,10 +326,7 @@ mod tests {
 
     impl Sink {
         fn new(obstacle: impl Fn() -> io::Result<usize> + Send + Sync + 'static) -> Self {
-            Self {
-                written: Arc::default(),
-                obstacle: Arc::new(obstacle),
-            }
+            Self { written: Arc::default(), obstacle: Arc::new(obstacle) }
         }
 
         fn text(&self) -> String {
@@ -386,10 +337,7 @@ mod tests {
     impl Write for Sink {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let most = (self.obstacle)()?.min(bytes.len());
-            self.written
-                .lock()
-                .expect("not poisoned")
-                .extend_from_slice(&bytes[..most]);
+            self.written.lock().expect("not poisoned").extend_from_slice(&bytes[..most]);
             Ok(most)
         }
 
@@ -410,22 +358,10 @@ mod tests {
             log.try_write(format!("line {number}")).expect("has room");
         }
         let counts = writer.close(LIMIT).expect("closes");
-        assert_eq!(
-            counts,
-            Counts {
-                written: 1000,
-                refused: 0,
-                failed_writes: 0,
-                lost: 0
-            }
-        );
+        assert_eq!(counts, Counts { written: 1000, refused: 0, failed_writes: 0, lost: 0 });
         let expected: String = (0..1000).map(|number| format!("line {number}\n")).collect();
         assert_eq!(sink.text(), expected);
-        assert_eq!(
-            log.try_write("late".to_owned()),
-            Err(LogFull),
-            "a closed log takes nothing"
-        );
+        assert_eq!(log.try_write("late".to_owned()), Err(LogFull), "a closed log takes nothing");
     }
 
     #[test]
@@ -438,43 +374,25 @@ mod tests {
             let _ = released.lock().expect("not poisoned").recv(); // an error is the end of the test: write on
             Ok(usize::MAX)
         });
-        let bounds = Bounds {
-            lines: 2,
-            bytes: 100,
-        };
+        let bounds = Bounds { lines: 2, bytes: 100 };
         let (log, writer) = start(sink.clone(), bounds, readiness()).expect("starts");
         log.try_write("one".to_owned()).expect("has room");
-        has_entered
-            .recv()
-            .expect("the thread writes the first line");
+        has_entered.recv().expect("the thread writes the first line");
         log.try_write("two".to_owned()).expect("has room");
         log.try_write("three".to_owned()).expect("has room");
         assert_eq!(log.try_write("four".to_owned()), Err(LogFull));
         drop(release);
         let counts = writer.close(LIMIT).expect("closes");
-        assert_eq!(
-            counts,
-            Counts {
-                written: 3,
-                refused: 1,
-                failed_writes: 0,
-                lost: 0
-            }
-        );
+        assert_eq!(counts, Counts { written: 3, refused: 1, failed_writes: 0, lost: 0 });
         assert_eq!(sink.text(), "one\ntwo\nthree\n");
     }
 
     #[test]
     fn the_queue_is_bounded_in_bytes_too() {
-        let bounds = Bounds {
-            lines: 100,
-            bytes: 10,
-        };
-        let (log, writer) =
-            start(Sink::new(|| Ok(usize::MAX)), bounds, readiness()).expect("starts");
+        let bounds = Bounds { lines: 100, bytes: 10 };
+        let (log, writer) = start(Sink::new(|| Ok(usize::MAX)), bounds, readiness()).expect("starts");
         assert_eq!(log.try_write("x".repeat(11)), Err(LogFull));
-        log.try_write("x".repeat(10))
-            .expect("has room: the refused line gave its bytes back");
+        log.try_write("x".repeat(10)).expect("has room: the refused line gave its bytes back");
         assert_eq!(writer.close(LIMIT).expect("closes").written, 1);
     }
 
@@ -482,30 +400,19 @@ mod tests {
     fn a_failed_write_is_counted_shown_and_tried_again() {
         let failures = AtomicU64::new(2);
         let sink = Sink::new(move || {
-            match failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(1)
-            }) {
+            match failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
                 Ok(_) => Err(io::ErrorKind::StorageFull.into()),
                 Err(_) => Ok(usize::MAX),
             }
         });
         let readiness = readiness();
-        let (log, writer) =
-            start(sink.clone(), Bounds::default(), readiness.clone()).expect("starts");
+        let (log, writer) = start(sink.clone(), Bounds::default(), readiness.clone()).expect("starts");
         log.try_write("kept".to_owned()).expect("has room");
         while log.counts().failed_writes == 0 {
             thread::yield_now();
         }
         let counts = writer.close(LIMIT).expect("closes");
-        assert_eq!(
-            counts,
-            Counts {
-                written: 1,
-                refused: 0,
-                failed_writes: 2,
-                lost: 0
-            }
-        );
+        assert_eq!(counts, Counts { written: 1, refused: 0, failed_writes: 2, lost: 0 });
         assert_eq!(sink.text(), "kept\n");
         assert!(readiness.is_ready(), "ready again once it can be written");
     }
@@ -521,10 +428,7 @@ mod tests {
         let counts = writer.close(LIMIT).expect("closes");
         assert_eq!((counts.written, counts.lost), (0, 10));
         let report = readiness.report().to_string();
-        assert!(
-            report.contains("[-]decision-log failed: cannot be written: broken pipe"),
-            "{report}"
-        );
+        assert!(report.contains("[-]decision-log failed: cannot be written: broken pipe"), "{report}");
     }
 
     #[test]
@@ -534,29 +438,19 @@ mod tests {
         fs::write(&path, "before\n").expect("writes");
         fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("widens");
 
-        let (log, writer) =
-            start(file(&path).expect("opens"), Bounds::default(), readiness()).expect("starts");
+        let (log, writer) = start(file(&path).expect("opens"), Bounds::default(), readiness()).expect("starts");
         log.try_write("after".to_owned()).expect("has room");
         writer.close(LIMIT).expect("closes");
 
         assert_eq!(fs::read_to_string(&path).expect("reads"), "before\nafter\n");
-        assert_eq!(
-            fs::metadata(&path).expect("exists").permissions().mode() & 0o777,
-            FILE_MODE
-        );
+        assert_eq!(fs::metadata(&path).expect("exists").permissions().mode() & 0o777, FILE_MODE);
     }
 
     #[test]
     fn a_missing_directory_is_not_made() {
         let directory = tempfile::tempdir().expect("a directory");
-        let error =
-            file(&directory.path().join("absent/decisions.jsonl")).expect_err("no directory");
-        assert!(
-            error
-                .to_string()
-                .starts_with("cannot open the decision log "),
-            "{error}"
-        );
+        let error = file(&directory.path().join("absent/decisions.jsonl")).expect_err("no directory");
+        assert!(error.to_string().starts_with("cannot open the decision log "), "{error}");
         assert!(!directory.path().join("absent").exists());
     }
 }

@@ -32,10 +32,7 @@ pub struct Times {
 
 impl Default for Times {
     fn default() -> Self {
-        Self {
-            propagation: PROPAGATION,
-            finish: FINISH,
-        }
+        Self { propagation: PROPAGATION, finish: FINISH }
     }
 }
 
@@ -74,16 +71,8 @@ pub(crate) fn phases() -> (Conductor, Phases) {
 
 impl Conductor {
     /// Waits for `shutdown`, then walks through the steps up to [`Phase::Stopping`].
-    pub(crate) async fn conduct(
-        &self,
-        shutdown: impl Future<Output = ()>,
-        readiness: &Readiness,
-        times: Times,
-    ) {
-        let Times {
-            propagation,
-            finish: _,
-        } = times;
+    pub(crate) async fn conduct(&self, shutdown: impl Future<Output = ()>, readiness: &Readiness, times: Times) {
+        let Times { propagation, finish: _ } = times;
         shutdown.await;
         readiness.fail(Check::Serving, "shutting down");
         self.0.send_replace(Phase::Draining);
@@ -103,10 +92,7 @@ mod tests {
         let readiness = Readiness::requiring([]);
         let (conductor, mut phases) = phases();
         let (stop, stopped) = oneshot::channel::<()>();
-        let times = Times {
-            propagation: Duration::from_millis(20),
-            finish: Duration::ZERO,
-        };
+        let times = Times { propagation: Duration::from_millis(20), finish: Duration::ZERO };
 
         let mut seen = phases.clone();
         let watched = readiness.clone();
@@ -117,9 +103,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         stop.send(()).expect("is waited for");
-        conductor
-            .conduct(async { stopped.await.expect("is sent") }, &readiness, times)
-            .await;
+        conductor.conduct(async { stopped.await.expect("is sent") }, &readiness, times).await;
         phases.reached(Phase::Stopping).await;
         assert_eq!(phases.now(), Phase::Stopping);
         watcher.await.expect("saw the order");

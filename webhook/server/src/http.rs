@@ -73,22 +73,10 @@ pub struct Gate<D> {
 
 impl<D: Decide> Gate<D> {
     /// Without a log (a demonstration, a test), lines are dropped.
-    pub fn new(
-        decider: Arc<D>,
-        log: Option<DecisionLog>,
-        readiness: Readiness,
-        limits: Limits,
-    ) -> Self {
+    pub fn new(decider: Arc<D>, log: Option<DecisionLog>, readiness: Readiness, limits: Limits) -> Self {
         let turns = Arc::new(Semaphore::new(limits.concurrent_decisions));
         let memory = Arc::new(Semaphore::new(limits.bodies_bytes));
-        Self {
-            decider,
-            log,
-            readiness,
-            limits,
-            turns,
-            memory,
-        }
+        Self { decider, log, readiness, limits, turns, memory }
     }
 
     pub fn readiness(&self) -> &Readiness {
@@ -99,10 +87,7 @@ impl<D: Decide> Gate<D> {
     pub fn router(self) -> Router {
         let mut router = Router::new()
             .route("/livez", get(|| async { "ok\n" }))
-            .route(
-                "/readyz",
-                get(|State(gate): State<Arc<Self>>| async move { readyz(&gate.readiness) }),
-            );
+            .route("/readyz", get(|State(gate): State<Arc<Self>>| async move { readyz(&gate.readiness) }));
         // `/metrics` joins here.
         for endpoint in Endpoint::ALL {
             let review = move |State(gate): State<Arc<Self>>, request: Request| async move {
@@ -110,10 +95,7 @@ impl<D: Decide> Gate<D> {
             };
             router = router.route(endpoint.path(), post(review));
         }
-        router
-            .fallback(not_found)
-            .method_not_allowed_fallback(not_allowed)
-            .with_state(Arc::new(self))
+        router.fallback(not_found).method_not_allowed_fallback(not_allowed).with_state(Arc::new(self))
     }
 
     async fn review(self: Arc<Self>, endpoint: Endpoint, request: Request) -> Response {
@@ -121,18 +103,12 @@ impl<D: Decide> Gate<D> {
         if !is_json(&request) {
             return unsupported_media_type();
         }
-        let Limits {
-            timeout,
-            answer_margin,
-            body_bytes,
-            ..
-        } = self.limits;
+        let Limits { timeout, answer_margin, body_bytes, .. } = self.limits;
         let deadline = deadline(arrived, request.uri().query(), timeout, answer_margin);
         match body::read(request.into_body(), body_bytes, &self.memory, deadline).await {
             Ok(held) => {
                 // A task, so that a caller who hangs up leaves no decision without its line.
-                let answering =
-                    tokio::spawn(async move { self.answer(endpoint, held, deadline).await });
+                let answering = tokio::spawn(async move { self.answer(endpoint, held, deadline).await });
                 respond(answering.await.unwrap_or_else(|_panicked| broken()))
             }
             Err(Unread::Overloaded) => {
@@ -140,10 +116,7 @@ impl<D: Decide> Gate<D> {
                 respond(self.record(endpoint, &[], refused))
             }
             Err(Unread::TooLarge) => too_large(body_bytes),
-            Err(Unread::TooLate) => sentence(
-                StatusCode::REQUEST_TIMEOUT,
-                "the review did not arrive in time",
-            ),
+            Err(Unread::TooLate) => sentence(StatusCode::REQUEST_TIMEOUT, "the review did not arrive in time"),
             Err(Unread::Broken) => sentence(StatusCode::BAD_REQUEST, "the review broke off"),
         }
     }
@@ -159,16 +132,8 @@ impl<D: Decide> Gate<D> {
 
     /// The decision is a task of its own, so that its panic ends there, its lateness is noticed even while it
     /// computes, and a caller that hangs up does not stop it halfway. It keeps its turn until it has really ended.
-    async fn decide(
-        &self,
-        endpoint: Endpoint,
-        held: Held,
-        deadline: Instant,
-    ) -> Result<Answered, Refusal> {
-        let turn = timeout_at(
-            deadline.min(Instant::now() + self.limits.turn_wait),
-            self.turns.clone().acquire_owned(),
-        );
+    async fn decide(&self, endpoint: Endpoint, held: Held, deadline: Instant) -> Result<Answered, Refusal> {
+        let turn = timeout_at(deadline.min(Instant::now() + self.limits.turn_wait), self.turns.clone().acquire_owned());
         let Ok(Ok(turn)) = turn.await else {
             return Err(Refusal::Overloaded);
         };
@@ -214,23 +179,13 @@ impl<D: Decide> Gate<D> {
                 tracing::debug!(endpoint_path, ?why, "review refused without a decision");
             }
         }
-        catch_unwind(AssertUnwindSafe(|| {
-            self.decider.refuse(endpoint, body, why)
-        }))
-        .unwrap_or_else(|_panicked| broken())
+        catch_unwind(AssertUnwindSafe(|| self.decider.refuse(endpoint, body, why))).unwrap_or_else(|_panicked| broken())
     }
 }
 
 impl<D> fmt::Debug for Gate<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            decider: _,
-            log,
-            readiness,
-            limits,
-            turns,
-            memory,
-        } = self;
+        let Self { decider: _, log, readiness, limits, turns, memory } = self;
         f.debug_struct("Gate")
             .field("log", log)
             .field("readiness", readiness)
@@ -242,28 +197,17 @@ impl<D> fmt::Debug for Gate<D> {
 }
 
 fn broken() -> Answered {
-    Answered::sentence(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "the admission webhook failed to answer",
-    )
+    Answered::sentence(StatusCode::INTERNAL_SERVER_ERROR, "the admission webhook failed to answer")
 }
 
 fn is_json(request: &Request) -> bool {
-    let content_type = request
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
+    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = content_type.and_then(|value| value.split(';').next());
     media_type.is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
 }
 
 fn respond(answered: Answered) -> Response {
-    let Answered {
-        status,
-        content,
-        body,
-        line: _,
-    } = answered;
+    let Answered { status, content, body, line: _ } = answered;
     let content_type = match content {
         Content::Json => "application/json",
         Content::Text => "text/plain; charset=utf-8",
@@ -283,34 +227,21 @@ fn too_large(limit_bytes: usize) -> Response {
 }
 
 fn unsupported_media_type() -> Response {
-    sentence(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "a review is sent with content type `application/json`",
-    )
+    sentence(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is sent with content type `application/json`")
 }
 
 fn readyz(readiness: &Readiness) -> Response {
     let report = readiness.report();
-    let status = if report.is_ready() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
+    let status = if report.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     sentence(status, report.to_string())
 }
 
 async fn not_found(request: Request) -> Response {
     let path = request.uri().path();
-    sentence(
-        StatusCode::NOT_FOUND,
-        format!("nothing is served at `{path}`"),
-    )
+    sentence(StatusCode::NOT_FOUND, format!("nothing is served at `{path}`"))
 }
 
 async fn not_allowed(request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
-    sentence(
-        StatusCode::METHOD_NOT_ALLOWED,
-        format!("`{path}` does not answer {method}"),
-    )
+    sentence(StatusCode::METHOD_NOT_ALLOWED, format!("`{path}` does not answer {method}"))
 }

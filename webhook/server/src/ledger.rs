@@ -12,7 +12,12 @@ pub trait LedgerStore: Send + Sync + 'static {
     fn load(&self, team: &str) -> impl Future<Output = Result<Versioned, Unavailable>> + Send;
 
     /// Replaces the ledger if it is still the one that `version` names.
-    fn swap(&self, team: &str, version: Version, ledger: Ledger) -> impl Future<Output = Result<Swap, Unavailable>> + Send;
+    fn swap(
+        &self,
+        team: &str,
+        version: Version,
+        ledger: Ledger,
+    ) -> impl Future<Output = Result<Swap, Unavailable>> + Send;
 }
 
 /// A ledger that was read.
@@ -64,7 +69,12 @@ impl LedgerStore for InMemory {
         ready(Ok(self.locked().get(team).cloned().unwrap_or_default()))
     }
 
-    fn swap(&self, team: &str, version: Version, ledger: Ledger) -> impl Future<Output = Result<Swap, Unavailable>> + Send {
+    fn swap(
+        &self,
+        team: &str,
+        version: Version,
+        ledger: Ledger,
+    ) -> impl Future<Output = Result<Swap, Unavailable>> + Send {
         let mut ledgers = self.locked();
         let stored = ledgers.entry(team.to_owned()).or_default();
         if stored.version != version {

@@ -72,12 +72,7 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self {
-            connections: CONNECTIONS,
-            handshake: HANDSHAKE,
-            idle: IDLE,
-            age: Some(AGE),
-        }
+        Self { connections: CONNECTIONS, handshake: HANDSHAKE, idle: IDLE, age: Some(AGE) }
     }
 }
 
@@ -103,12 +98,7 @@ pub(crate) async fn serve(
     finish: Duration,
 ) -> usize {
     let slots = Arc::new(Semaphore::new(bounds.connections));
-    let door = Arc::new(Door {
-        acceptor: tls.into(),
-        app,
-        bounds,
-        http: protocols(bounds),
-    });
+    let door = Arc::new(Door { acceptor: tls.into(), app, bounds, http: protocols(bounds) });
     let mut connections = JoinSet::new();
     let mut conductor = phases.clone();
     loop {
@@ -172,20 +162,14 @@ struct Protocols {
 
 fn protocols(bounds: Bounds) -> Protocols {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.idle);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(bounds.idle);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
-    Protocols {
-        one: builder.clone().http1_only(),
-        two: builder.http2_only(),
-    }
+    Protocols { one: builder.clone().http1_only(), two: builder.http2_only() }
 }
 
 /// What all connections share.
@@ -213,21 +197,10 @@ impl Door {
     /// [`Phase::Stopping`] is an idle one closed.
     async fn converse(&self, stream: TlsStream<TcpStream>, mut phases: Phases) {
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);
-        let builder = if is_h2 {
-            &self.http.two
-        } else {
-            &self.http.one
-        };
-        let farewell = Farewell {
-            old_at: self.bounds.age.map(|age| Instant::now() + age),
-            phases: phases.clone(),
-        };
+        let builder = if is_h2 { &self.http.two } else { &self.http.one };
+        let farewell = Farewell { old_at: self.bounds.age.map(|age| Instant::now() + age), phases: phases.clone() };
         let mut due = pin!(async {
-            if is_h2 {
-                farewell.old_or_stopping(&mut phases).await
-            } else {
-                phases.reached(Phase::Stopping).await
-            }
+            if is_h2 { farewell.old_or_stopping(&mut phases).await } else { phases.reached(Phase::Stopping).await }
         });
         let app = self.app.clone();
         let service = service_fn(|request| answer(app.clone(), request, farewell.clone()));
@@ -254,8 +227,7 @@ struct Farewell {
 
 impl Farewell {
     fn is_due(&self) -> bool {
-        self.old_at.is_some_and(|old_at| Instant::now() >= old_at)
-            || self.phases.now() >= Phase::Draining
+        self.old_at.is_some_and(|old_at| Instant::now() >= old_at) || self.phases.now() >= Phase::Draining
     }
 
     async fn old_or_stopping(&self, phases: &mut Phases) {
@@ -267,17 +239,11 @@ impl Farewell {
     }
 }
 
-async fn answer(
-    app: Router,
-    request: Request<Incoming>,
-    farewell: Farewell,
-) -> Result<Response<Body>, Infallible> {
+async fn answer(app: Router, request: Request<Incoming>, farewell: Farewell) -> Result<Response<Body>, Infallible> {
     let version = request.version();
     let mut response = app.oneshot(request.map(Body::new)).await?;
     if version < Version::HTTP_2 && farewell.is_due() {
-        response
-            .headers_mut()
-            .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)
 }

@@ -46,14 +46,9 @@ impl Readiness {
     /// Each of `required` fails until it is passed, so that what was forgotten shows. [`Check::Serving`] holds from
     /// the start.
     pub fn requiring(required: impl IntoIterator<Item = Check>) -> Self {
-        let mut checks: BTreeMap<_, _> = required
-            .into_iter()
-            .map(|check| (check, Err("not yet".to_owned())))
-            .collect();
+        let mut checks: BTreeMap<_, _> = required.into_iter().map(|check| (check, Err("not yet".to_owned()))).collect();
         checks.insert(Check::Serving, Ok(None));
-        Self {
-            checks: Arc::new(Mutex::new(checks)),
-        }
+        Self { checks: Arc::new(Mutex::new(checks)) }
     }
 
     pub fn pass(&self, check: Check) {
@@ -75,12 +70,7 @@ impl Readiness {
     }
 
     pub fn report(&self) -> Report {
-        Report(
-            self.checks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-        )
+        Report(self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     fn set(&self, check: Check, state: Standing) {
@@ -115,11 +105,7 @@ impl fmt::Display for Report {
                 Err(why) => writeln!(f, "[-]{} failed: {why}", check.name())?,
             }
         }
-        f.write_str(if self.is_ready() {
-            "ready\n"
-        } else {
-            "not ready\n"
-        })
+        f.write_str(if self.is_ready() { "ready\n" } else { "not ready\n" })
     }
 }
 

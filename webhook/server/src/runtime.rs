@@ -15,11 +15,7 @@ pub const WORKER_STACK_BYTES: usize = 8 * 1024 * 1024;
 /// A runtime whose workers can hold a decision. Installs the provider of cryptography on the way.
 pub fn build() -> io::Result<Runtime> {
     install_crypto();
-    Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("cedargate")
-        .thread_stack_size(WORKER_STACK_BYTES)
-        .build()
+    Builder::new_multi_thread().enable_all().thread_name("cedargate").thread_stack_size(WORKER_STACK_BYTES).build()
 }
 
 /// Makes aws-lc-rs the process default. rustls and reqwest panic where they look for a default and find none, so this
@@ -56,18 +52,10 @@ mod tests {
         // build adds, fit into 8 MiB and not into tokio's 2 MiB.
         fn descend(frames: usize) -> usize {
             let frame = std::hint::black_box([frames as u8; 4096]);
-            if frames == 0 {
-                usize::from(frame[0])
-            } else {
-                descend(frames - 1) + usize::from(frame[1] != frame[2])
-            }
+            if frames == 0 { usize::from(frame[0]) } else { descend(frames - 1) + usize::from(frame[1] != frame[2]) }
         }
         let runtime = build().expect("builds");
-        let sum = runtime.block_on(async {
-            tokio::spawn(async { descend(512) })
-                .await
-                .expect("does not overflow")
-        });
+        let sum = runtime.block_on(async { tokio::spawn(async { descend(512) }).await.expect("does not overflow") });
         assert_eq!(sum, 0);
     }
 }

@@ -28,13 +28,7 @@ impl<D: Decide> Server<D> {
     ///
     /// Close the decision log after this, not before.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> usize {
-        let Self {
-            listener,
-            tls,
-            gate,
-            bounds,
-            drain,
-        } = self;
+        let Self { listener, tls, gate, bounds, drain } = self;
         let readiness = gate.readiness().clone();
         let (conductor, phases) = drain::phases();
         let ((), cut_off) = tokio::join!(

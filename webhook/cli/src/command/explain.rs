@@ -77,8 +77,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     for path in &arguments.files {
         for document in documents(path)? {
             let bodies = arguments.reviews(document, identity.as_ref(), &loaded.snapshot)?;
-            let explained = explain(bodies, &loaded.snapshot, &mut ledgers, now)
-                .with_context(|| path.display().to_string())?;
+            let explained =
+                explain(bodies, &loaded.snapshot, &mut ledgers, now).with_context(|| path.display().to_string())?;
             refused |= explained.record.verdict != Verdict::Allow;
             print(&explained, arguments.output)?;
         }
@@ -115,7 +115,8 @@ fn stored(document: &Value, snapshot: &Snapshot) -> Result<Value> {
     let (group, _) = engine::cluster::group_version(text(&["apiVersion"]));
     let (kind, namespace, name) = (text(&["kind"]), text(&["metadata", "namespace"]), text(&["metadata", "name"]));
     let found = snapshot.cluster.named(group, kind, namespace, name);
-    let found = found.with_context(|| format!("{kind} {namespace}/{name} is not in --state, so there is nothing to update"))?;
+    let found =
+        found.with_context(|| format!("{kind} {namespace}/{name} is not in --state, so there is nothing to update"))?;
     Ok(found.object.clone())
 }
 

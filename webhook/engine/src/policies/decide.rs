@@ -6,8 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cedar_policy::{
-    AuthorizationError, Authorizer, Context, Effect, Entities, Entity, EntityUid, EvalResult,
-    PolicySet, Request,
+    AuthorizationError, Authorizer, Context, Effect, Entities, Entity, EntityUid, EvalResult, PolicySet, Request,
 };
 
 use super::{Mode, Policies, PolicyInfo};
@@ -67,10 +66,7 @@ pub enum Fault {
     EntityMissing { role: Role, uid: String },
     /// The schema has no such pair of action and resource type.
     #[error("`{action}` is not asked about {resource}")]
-    NoSuchQuestion {
-        action: &'static str,
-        resource: String,
-    },
+    NoSuchQuestion { action: &'static str, resource: String },
     /// Something does not conform to the schema.
     #[error("{0}")]
     Malformed(String),
@@ -103,17 +99,12 @@ impl fmt::Display for Role {
 impl Answer {
     /// Nothing but forbids that evaluated stands in the way: the case in which `exempt` is asked.
     pub fn refused_by_forbids_alone(&self) -> bool {
-        self.fault.is_none()
-            && !self.permits.is_empty()
-            && !self.forbids.is_empty()
-            && !self.has_failed_forbid()
+        self.fault.is_none() && !self.permits.is_empty() && !self.forbids.is_empty() && !self.has_failed_forbid()
     }
 
     /// An enforced forbid failed to evaluate.
     pub fn has_failed_forbid(&self) -> bool {
-        self.errors
-            .iter()
-            .any(|error| error.effect == Effect::Forbid && error.mode == Mode::Enforce)
+        self.errors.iter().any(|error| error.effect == Effect::Forbid && error.mode == Mode::Enforce)
     }
 
     fn undecided() -> Self {
@@ -130,36 +121,18 @@ impl Answer {
     }
 
     fn faulty(fault: Fault) -> Self {
-        Self {
-            fault: Some(fault),
-            ..Self::undecided()
-        }
+        Self { fault: Some(fault), ..Self::undecided() }
     }
 
     fn decided(mut self) -> Self {
-        let Self {
-            decision: _,
-            permits,
-            forbids,
-            set_aside,
-            warnings,
-            audits,
-            errors,
-            fault: _,
-        } = &mut self;
+        let Self { decision: _, permits, forbids, set_aside, warnings, audits, errors, fault: _ } = &mut self;
         for list in [permits, forbids, set_aside, warnings, audits] {
             list.sort_by(|a, b| a.id.cmp(&b.id));
         }
         errors.sort();
-        let allow = self.fault.is_none()
-            && !self.permits.is_empty()
-            && self.forbids.is_empty()
-            && !self.has_failed_forbid();
-        self.decision = if allow {
-            Decision::Allow
-        } else {
-            Decision::Deny
-        };
+        let allow =
+            self.fault.is_none() && !self.permits.is_empty() && self.forbids.is_empty() && !self.has_failed_forbid();
+        self.decision = if allow { Decision::Allow } else { Decision::Deny };
         self
     }
 }
@@ -172,12 +145,7 @@ impl Policies {
 
     /// The same without the forbids that `exempt` has set aside here. A permit is needed all the same, and a forbid
     /// that fails to evaluate refuses whether it is named or not.
-    pub fn ask_setting_aside(
-        &self,
-        question: &Question,
-        entities: &Entities,
-        set_aside: &BTreeSet<String>,
-    ) -> Answer {
+    pub fn ask_setting_aside(&self, question: &Question, entities: &Entities, set_aside: &BTreeSet<String>) -> Answer {
         match self.prepared(question, entities) {
             Ok(request) => self.evaluate(question, &request, entities, set_aside),
             Err(fault) => Answer::faulty(fault),
@@ -189,26 +157,13 @@ impl Policies {
     /// store.
     pub fn entities_from(&self, entities: Vec<Entity>) -> Result<Entities, Fault> {
         let schema = cfg!(debug_assertions).then_some(&self.schema);
-        self.actions
-            .clone()
-            .add_entities(entities, schema)
-            .map_err(|error| Fault::Malformed(error.to_string()))
+        self.actions.clone().add_entities(entities, schema).map_err(|error| Fault::Malformed(error.to_string()))
     }
 
     fn prepared(&self, question: &Question, entities: &Entities) -> Result<Request, Fault> {
-        let Question {
-            principal,
-            action,
-            resource,
-            context,
-        } = question;
+        let Question { principal, action, resource, context } = question;
         let action = self.index.action_uid(*action);
-        present(
-            principal,
-            Role::Principal,
-            Role::PrincipalAncestor,
-            entities,
-        )?;
+        present(principal, Role::Principal, Role::PrincipalAncestor, entities)?;
         present(resource, Role::Resource, Role::ResourceAncestor, entities)?;
         present(action, Role::Action, Role::Action, entities)?;
         for name in ["team", "workload", "old"] {
@@ -217,14 +172,8 @@ impl Policies {
             }
         }
         let schema = cfg!(debug_assertions).then_some(&self.schema);
-        Request::new(
-            principal.clone(),
-            action.clone(),
-            resource.clone(),
-            context.clone(),
-            schema,
-        )
-        .map_err(|error| Fault::Malformed(error.to_string()))
+        Request::new(principal.clone(), action.clone(), resource.clone(), context.clone(), schema)
+            .map_err(|error| Fault::Malformed(error.to_string()))
     }
 
     fn evaluate(
@@ -234,15 +183,9 @@ impl Policies {
         entities: &Entities,
         set_aside: &BTreeSet<String>,
     ) -> Answer {
-        let Some(rules) = self
-            .index
-            .rules(question.action, &question.resource, entities)
-        else {
+        let Some(rules) = self.index.rules(question.action, &question.resource, entities) else {
             let action = question.action.id();
-            return Answer::faulty(Fault::NoSuchQuestion {
-                action,
-                resource: question.resource.to_string(),
-            });
+            return Answer::faulty(Fault::NoSuchQuestion { action, resource: question.resource.to_string() });
         };
         let mut answer = Answer::undecided();
         for rules in rules {
@@ -271,39 +214,22 @@ impl Policies {
                 (Effect::Permit, _) => &mut answer.permits,
                 (Effect::Forbid, Mode::Warn) => &mut answer.warnings,
                 (Effect::Forbid, Mode::Audit) => &mut answer.audits,
-                (Effect::Forbid, Mode::Enforce) if set_aside.contains(&info.id) => {
-                    &mut answer.set_aside
-                }
+                (Effect::Forbid, Mode::Enforce) if set_aside.contains(&info.id) => &mut answer.set_aside,
                 (Effect::Forbid, Mode::Enforce) => &mut answer.forbids,
             };
             list.push(Arc::clone(info));
         }
         for AuthorizationError::PolicyEvaluationError(error) in response.diagnostics().errors() {
-            let PolicyInfo {
-                id, effect, mode, ..
-            } = &**self.index.info(error.policy_id());
+            let PolicyInfo { id, effect, mode, .. } = &**self.index.info(error.policy_id());
             let message = error.inner().to_string();
-            answer.errors.push(PolicyFault {
-                id: id.clone(),
-                effect: *effect,
-                mode: *mode,
-                message,
-            });
+            answer.errors.push(PolicyFault { id: id.clone(), effect: *effect, mode: *mode, message });
         }
     }
 }
 
 /// An entity and all its ancestors are in the store.
-fn present(
-    uid: &EntityUid,
-    role: Role,
-    ancestor_role: Role,
-    entities: &Entities,
-) -> Result<(), Fault> {
-    let missing = |role: Role, uid: &EntityUid| Fault::EntityMissing {
-        role,
-        uid: uid.to_string(),
-    };
+fn present(uid: &EntityUid, role: Role, ancestor_role: Role, entities: &Entities) -> Result<(), Fault> {
+    let missing = |role: Role, uid: &EntityUid| Fault::EntityMissing { role, uid: uid.to_string() };
     let mut ancestors = entities.ancestors(uid).ok_or_else(|| missing(role, uid))?;
     match ancestors.find(|ancestor| entities.get(ancestor).is_none()) {
         Some(ancestor) => Err(missing(ancestor_role, ancestor)),

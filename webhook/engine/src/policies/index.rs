@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cedar_policy::{
-    ActionConstraint, Effect, Entities, EntityTypeName, EntityUid, Policy, PolicyId, PolicySet,
-    ResourceConstraint, Schema,
+    ActionConstraint, Effect, Entities, EntityTypeName, EntityUid, Policy, PolicyId, PolicySet, ResourceConstraint,
+    Schema,
 };
 
 use super::PolicyInfo;
@@ -43,8 +43,7 @@ impl Rules {
             Effect::Permit => &mut self.permits,
             Effect::Forbid => &mut self.forbids,
         };
-        set.add(policy.clone())
-            .expect("ids are unique, and a policy stands once in a place");
+        set.add(policy.clone()).expect("ids are unique, and a policy stands once in a place");
     }
 }
 
@@ -57,12 +56,7 @@ impl Index {
         infos: HashMap<PolicyId, Arc<PolicyInfo>>,
     ) -> Self {
         let actions = ActionUids::new();
-        let mut index = Self {
-            by_type: empty_rules(schema, &actions),
-            actions,
-            by_entity: HashMap::new(),
-            infos,
-        };
+        let mut index = Self { by_type: empty_rules(schema, &actions), actions, by_entity: HashMap::new(), infos };
         for policy in policies.policies() {
             let scope = policy.action_constraint();
             for action in Action::ALL {
@@ -84,15 +78,8 @@ impl Index {
                     rules.add(policy);
                 }
             }
-            ResourceConstraint::In(uid)
-            | ResourceConstraint::Eq(uid)
-            | ResourceConstraint::IsIn(_, uid) => {
-                self.by_entity
-                    .entry(uid)
-                    .or_default()
-                    .entry(action)
-                    .or_default()
-                    .add(policy);
+            ResourceConstraint::In(uid) | ResourceConstraint::Eq(uid) | ResourceConstraint::IsIn(_, uid) => {
+                self.by_entity.entry(uid).or_default().entry(action).or_default().add(policy);
             }
         }
     }
@@ -103,9 +90,7 @@ impl Index {
 
     /// What a policy says of itself.
     pub(super) fn info(&self, id: &PolicyId) -> &Arc<PolicyInfo> {
-        self.infos
-            .get(id)
-            .expect("the index knows the policies that it holds")
+        self.infos.get(id).expect("the index knows the policies that it holds")
     }
 
     /// The rules of a question; none if the schema does not know it. Needs the resource in `entities`.
@@ -116,32 +101,19 @@ impl Index {
         entities: &'a Entities,
     ) -> Option<impl Iterator<Item = &'a Rules>> {
         let by_type = self.by_type.get(&action)?.get(resource.type_name())?;
-        let around = entities
-            .ancestors(resource)
-            .into_iter()
-            .flatten()
-            .chain([resource]);
+        let around = entities.ancestors(resource).into_iter().flatten().chain([resource]);
         let by_entity = around.filter_map(move |uid| self.by_entity.get(uid)?.get(&action));
         Some(by_entity.chain([by_type]))
     }
 }
 
 /// A place for each pair of action and resource type that may be asked.
-fn empty_rules(
-    schema: &Schema,
-    actions: &ActionUids,
-) -> HashMap<Action, HashMap<EntityTypeName, Rules>> {
+fn empty_rules(schema: &Schema, actions: &ActionUids) -> HashMap<Action, HashMap<EntityTypeName, Rules>> {
     let types = |action: &Action| {
-        let types = schema
-            .resources_for_action(actions.of(*action))
-            .into_iter()
-            .flatten();
+        let types = schema.resources_for_action(actions.of(*action)).into_iter().flatten();
         types.map(|name| (name.clone(), Rules::default())).collect()
     };
-    Action::ALL
-        .iter()
-        .map(|action| (*action, types(action)))
-        .collect()
+    Action::ALL.iter().map(|action| (*action, types(action))).collect()
 }
 
 fn reaches(scope: &ActionConstraint, action: &EntityUid, hierarchy: &Entities) -> bool {

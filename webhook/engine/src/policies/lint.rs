@@ -20,19 +20,13 @@ pub(super) struct Finding {
 }
 
 fn finding(sentence: impl Into<String>, help: &'static str) -> Finding {
-    Finding {
-        sentence: sentence.into(),
-        help,
-    }
+    Finding { sentence: sentence.into(), help }
 }
 
 /// The `@id`, if it may be one.
 pub(super) fn id(policy: &Policy) -> Result<&str, Finding> {
     let is_slug = |id: &str| {
-        !id.is_empty()
-            && id
-                .bytes()
-                .all(|byte| byte == b'-' || byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        !id.is_empty() && id.bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase() || byte.is_ascii_digit())
     };
     const HELP: &str = "write @id(\"what-it-holds\") with lower-case letters, digits and hyphens; it appears in every \
                         record of a decision";
@@ -72,15 +66,9 @@ fn annotation_findings(policy: &Policy) -> Vec<Finding> {
             "id" => {}
             "message" => found.extend(text_finding("@message", value)),
             "hint" if forbids => found.extend(text_finding("@hint", value)),
-            "hint" => found.push(finding(
-                "a permit has no @hint",
-                "nobody is refused by a permit: remove the @hint",
-            )),
+            "hint" => found.push(finding("a permit has no @hint", "nobody is refused by a permit: remove the @hint")),
             "mode" if !forbids => {
-                found.push(finding(
-                    "a permit has no @mode",
-                    "only forbids may warn or audit: remove the @mode",
-                ));
+                found.push(finding("a permit has no @mode", "only forbids may warn or audit: remove the @mode"));
             }
             "mode" if ["enforce", "warn", "audit"].contains(&value) => {}
             "mode" => found.push(finding(
@@ -94,16 +82,10 @@ fn annotation_findings(policy: &Policy) -> Vec<Finding> {
         }
     }
     if policy.annotation("message").is_none() {
-        found.push(finding(
-            "this policy has no @message",
-            "say in @message(\"...\") what the person should read",
-        ));
+        found.push(finding("this policy has no @message", "say in @message(\"...\") what the person should read"));
     }
     if forbids && policy.annotation("hint").is_none() {
-        found.push(finding(
-            "this forbid has no @hint",
-            "say in @hint(\"...\") what to do instead",
-        ));
+        found.push(finding("this forbid has no @hint", "say in @hint(\"...\") what to do instead"));
     }
     found
 }
@@ -114,17 +96,9 @@ fn text_finding(name: &str, text: &str) -> Option<Finding> {
         return Some(finding(format!("{name} is empty"), HELP));
     }
     if text.chars().count() > MAX_TEXT_CHARS {
-        return Some(finding(
-            format!("{name} is longer than {MAX_TEXT_CHARS} characters"),
-            HELP,
-        ));
+        return Some(finding(format!("{name} is longer than {MAX_TEXT_CHARS} characters"), HELP));
     }
-    text.chars().any(char::is_control).then(|| {
-        finding(
-            format!("{name} has a line break or control character"),
-            HELP,
-        )
-    })
+    text.chars().any(char::is_control).then(|| finding(format!("{name} has a line break or control character"), HELP))
 }
 
 fn permit_scope(policy: &Policy) -> Option<Finding> {
@@ -145,9 +119,7 @@ fn forbid_scope(policy: &Policy) -> Option<Finding> {
         }
     };
     Some(finding(
-        format!(
-            "this forbid holds for `{name}` only, so that every other type of principal gets through"
-        ),
+        format!("this forbid holds for `{name}` only, so that every other type of principal gets through"),
         "write a bare `principal` and leave people out with `unless { ... }`",
     ))
 }
@@ -170,10 +142,7 @@ pub(super) fn unknown_entities(
 }
 
 /// Strings compared with `context.policy` that are the id of no forbid.
-pub(super) fn unknown_exemptions(
-    policies: &PolicySet,
-    infos: &[Arc<PolicyInfo>],
-) -> Vec<UnknownLiteral> {
+pub(super) fn unknown_exemptions(policies: &PolicySet, infos: &[Arc<PolicyInfo>]) -> Vec<UnknownLiteral> {
     let forbids = infos.iter().filter(|info| info.effect == Effect::Forbid);
     let known: BTreeSet<&str> = forbids.map(|info| info.id.as_str()).collect();
     collect(policies, infos, |policy| {
@@ -181,10 +150,7 @@ pub(super) fn unknown_exemptions(
         if let Ok(json) = policy.to_json() {
             compared_with_policy(&json, &mut found);
         }
-        found
-            .into_iter()
-            .filter(|id| !known.contains(id.as_str()))
-            .collect()
+        found.into_iter().filter(|id| !known.contains(id.as_str())).collect()
     })
 }
 
@@ -193,22 +159,11 @@ fn collect(
     infos: &[Arc<PolicyInfo>],
     literals: impl Fn(&Policy) -> BTreeSet<String>,
 ) -> Vec<UnknownLiteral> {
-    let by_id: HashMap<String, &Policy> = policies
-        .policies()
-        .map(|policy| (policy.id().to_string(), policy))
-        .collect();
+    let by_id: HashMap<String, &Policy> = policies.policies().map(|policy| (policy.id().to_string(), policy)).collect();
     let unknown = |info: &Arc<PolicyInfo>| {
-        let found = by_id
-            .get(&info.id)
-            .map(|policy| literals(policy))
-            .unwrap_or_default();
+        let found = by_id.get(&info.id).map(|policy| literals(policy)).unwrap_or_default();
         let PolicyInfo { id, file, line, .. } = (**info).clone();
-        found.into_iter().map(move |literal| UnknownLiteral {
-            policy: id.clone(),
-            file: file.clone(),
-            line,
-            literal,
-        })
+        found.into_iter().map(move |literal| UnknownLiteral { policy: id.clone(), file: file.clone(), line, literal })
     };
     infos.iter().flat_map(unknown).collect()
 }
@@ -229,9 +184,7 @@ fn compared_with_policy(json: &Value, found: &mut BTreeSet<String>) {
                 compared_with_policy(operands, found);
             }
         }
-        Value::Array(items) => items
-            .iter()
-            .for_each(|item| compared_with_policy(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| compared_with_policy(item, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -5,9 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cedar_policy::{
-    Policy, PolicyId, PolicySet, Schema, SchemaFragment, ValidationMode, Validator,
-};
+use cedar_policy::{Policy, PolicyId, PolicySet, Schema, SchemaFragment, ValidationMode, Validator};
 use miette::Diagnostic;
 use sha2::{Digest, Sha256};
 
@@ -24,10 +22,7 @@ pub struct SourceFile {
 
 impl SourceFile {
     pub fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            text: text.into(),
-        }
+        Self { path: path.into(), text: text.into() }
     }
 }
 
@@ -40,14 +35,8 @@ pub struct LoadError {
 
 impl fmt::Display for LoadError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "no policy was loaded, {} to put right:",
-            self.problems.len()
-        )?;
-        self.problems
-            .iter()
-            .try_for_each(|problem| write!(formatter, "\n{problem}"))
+        write!(formatter, "no policy was loaded, {} to put right:", self.problems.len())?;
+        self.problems.iter().try_for_each(|problem| write!(formatter, "\n{problem}"))
     }
 }
 
@@ -65,16 +54,9 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            path,
-            line,
-            column,
-            sentence,
-            help,
-        } = self;
+        let Self { path, line, column, sentence, help } = self;
         write!(formatter, "{path}:{line}:{column}: {sentence}")?;
-        help.iter()
-            .try_for_each(|help| write!(formatter, "\n  help: {help}"))
+        help.iter().try_for_each(|help| write!(formatter, "\n  help: {help}"))
     }
 }
 
@@ -127,10 +109,8 @@ fn read_schema(file: &SourceFile, problems: &mut Vec<Problem>) -> Option<Schema>
     let schema = Schema::from_schema_fragments([fragment.clone()])
         .map_err(|error| problems.extend(diagnosed(file, 0, &error)))
         .ok()?;
-    let actions = schema
-        .action_entities()
-        .map_err(|error| problems.push(problem_at(file, 0, error.to_string(), None)))
-        .ok()?;
+    let actions =
+        schema.action_entities().map_err(|error| problems.push(problem_at(file, 0, error.to_string(), None))).ok()?;
     let help = "the schema belongs to the version of the gate: take the one that `cedargate schema` prints";
     for sentence in schema::mismatches(&fragment, &schema, &actions) {
         problems.push(problem_at(file, 0, sentence, Some(help.to_owned())));
@@ -154,9 +134,7 @@ fn read_policies<'a>(files: &'a [SourceFile], problems: &mut Vec<Problem>) -> Ve
     check_ids(&mut policies, problems);
     for located in &policies {
         let found = lint::findings(&located.policy).into_iter();
-        problems.extend(
-            found.map(|found| located.problem(found.sentence, Some(found.help.to_owned()))),
-        );
+        problems.extend(found.map(|found| located.problem(found.sentence, Some(found.help.to_owned()))));
     }
     if problems.is_empty() {
         problems.extend(missing_altogether(&policies));
@@ -184,22 +162,12 @@ fn read_file<'a>(file: &'a SourceFile, problems: &mut Vec<Problem>) -> Vec<Locat
     };
     for template in parsed.templates() {
         let start = place(&ranges, template.id()).start;
-        let help = "write a policy: a limit or a list that differs by team is a fact of the team"
-            .to_owned();
-        problems.push(problem_at(
-            file,
-            start,
-            "templates are not used".to_owned(),
-            Some(help),
-        ));
+        let help = "write a policy: a limit or a list that differs by team is a fact of the team".to_owned();
+        problems.push(problem_at(file, start, "templates are not used".to_owned(), Some(help)));
     }
     let mut policies: Vec<Located<'a>> = parsed
         .policies()
-        .map(|policy| Located {
-            policy: policy.clone(),
-            file,
-            range: place(&ranges, policy.id()),
-        })
+        .map(|policy| Located { policy: policy.clone(), file, range: place(&ranges, policy.id()) })
         .collect();
     policies.sort_by_key(|located| located.range.start);
     policies
@@ -208,12 +176,8 @@ fn read_file<'a>(file: &'a SourceFile, problems: &mut Vec<Problem>) -> Vec<Locat
 /// The parser names what it finds policy0, policy1 ... in order, and so does the scanner find it.
 fn place(ranges: &[Range<usize>], id: &PolicyId) -> Range<usize> {
     let id = id.to_string();
-    let number: Option<usize> = id
-        .strip_prefix("policy")
-        .and_then(|number| number.parse().ok());
-    number
-        .and_then(|number| ranges.get(number).cloned())
-        .unwrap_or(0..0)
+    let number: Option<usize> = id.strip_prefix("policy").and_then(|number| number.parse().ok());
+    number.and_then(|number| ranges.get(number).cloned()).unwrap_or(0..0)
 }
 
 /// Gives each policy its `@id`. One without, or with another's, keeps a name that no `@id` can have, so that it is
@@ -223,17 +187,11 @@ fn check_ids(policies: &mut [Located<'_>], problems: &mut Vec<Problem>) {
     for (number, located) in policies.iter_mut().enumerate() {
         let mut id = format!("policy number {number}");
         match lint::id(&located.policy) {
-            Err(found) => {
-                problems.push(located.problem(found.sentence, Some(found.help.to_owned())))
-            }
+            Err(found) => problems.push(located.problem(found.sentence, Some(found.help.to_owned()))),
             Ok(given) => match first.get(given) {
                 Some(other) => {
-                    let help = format!(
-                        "the other is at {other}; an exemption and a record name a policy by its @id"
-                    );
-                    problems.push(
-                        located.problem(format!("two policies have the @id `{given}`"), Some(help)),
-                    );
+                    let help = format!("the other is at {other}; an exemption and a record name a policy by its @id");
+                    problems.push(located.problem(format!("two policies have the @id `{given}`"), Some(help)));
                 }
                 None => {
                     let (line, _) = line_and_column(&located.file.text, located.range.start);
@@ -249,25 +207,16 @@ fn check_ids(policies: &mut [Located<'_>], problems: &mut Vec<Problem>) {
 fn missing_altogether(policies: &[Located<'_>]) -> Option<Problem> {
     if policies.len() > scan::MAX_POLICIES {
         let limit = scan::MAX_POLICIES;
-        return Some(problem_of_all(format!(
-            "there are {} policies, the limit is {limit}",
-            policies.len()
-        )));
+        return Some(problem_of_all(format!("there are {} policies, the limit is {limit}", policies.len())));
     }
-    let permits = policies
-        .iter()
-        .any(|located| located.policy.effect() == super::Effect::Permit);
-    (!permits).then(|| {
-        problem_of_all("no policy permits anything, so that everything would be refused".to_owned())
-    })
+    let permits = policies.iter().any(|located| located.policy.effect() == super::Effect::Permit);
+    (!permits).then(|| problem_of_all("no policy permits anything, so that everything would be refused".to_owned()))
 }
 
 /// Strictly, and a warning is a problem: an impossible policy is one that its author believes in.
 fn validate(schema: &Schema, policies: &[Located<'_>], problems: &mut Vec<Problem>) {
-    let by_id: HashMap<&PolicyId, &Located<'_>> = policies
-        .iter()
-        .map(|located| (located.policy.id(), located))
-        .collect();
+    let by_id: HashMap<&PolicyId, &Located<'_>> =
+        policies.iter().map(|located| (located.policy.id(), located)).collect();
     let set = policy_set(policies);
     let result = Validator::new(schema.clone()).validate(&set, ValidationMode::Strict);
     let mut report = |id: &PolicyId, diagnostic: &dyn Diagnostic| {
@@ -275,12 +224,8 @@ fn validate(schema: &Schema, policies: &[Located<'_>], problems: &mut Vec<Proble
             problems.extend(diagnosed(located.file, located.range.start, diagnostic));
         }
     };
-    result
-        .validation_errors()
-        .for_each(|error| report(error.policy_id(), error));
-    result
-        .validation_warnings()
-        .for_each(|warning| report(warning.policy_id(), warning));
+    result.validation_errors().for_each(|error| report(error.policy_id(), error));
+    result.validation_warnings().for_each(|warning| report(warning.policy_id(), warning));
     if !result.validation_passed_without_warnings() && problems.is_empty() {
         problems.push(problem_of_all("the policies do not validate".to_owned()));
     }
@@ -291,25 +236,12 @@ fn policy_set(policies: &[Located<'_>]) -> PolicySet {
     PolicySet::from_policies(policies).expect("each policy was given a name of its own")
 }
 
-fn assemble(
-    loaded: Schema,
-    policies: Vec<Located<'_>>,
-    schema_file: &SourceFile,
-    files: &[SourceFile],
-) -> Policies {
+fn assemble(loaded: Schema, policies: Vec<Located<'_>>, schema_file: &SourceFile, files: &[SourceFile]) -> Policies {
     let all = policy_set(&policies);
-    let mut infos: Vec<Arc<PolicyInfo>> = policies
-        .iter()
-        .map(|located| Arc::new(info(located)))
-        .collect();
+    let mut infos: Vec<Arc<PolicyInfo>> = policies.iter().map(|located| Arc::new(info(located))).collect();
     infos.sort_by(|a, b| a.id.cmp(&b.id));
-    let by_id = infos
-        .iter()
-        .map(|info| (PolicyId::new(&info.id), Arc::clone(info)))
-        .collect();
-    let actions = loaded
-        .action_entities()
-        .expect("the schema was read with its actions");
+    let by_id = infos.iter().map(|info| (PolicyId::new(&info.id), Arc::clone(info))).collect();
+    let actions = loaded.action_entities().expect("the schema was read with its actions");
     let index = Index::new(&loaded, &actions, &all, by_id);
     Policies {
         index,
@@ -339,10 +271,7 @@ fn info(located: &Located<'_>) -> PolicyInfo {
 /// same bytes. Sixteen hex digits tell revisions apart; nobody is kept out by them.
 fn revision(files: &[SourceFile]) -> String {
     let name = |file: &SourceFile| file.path.rsplit('/').next().unwrap_or_default().to_owned();
-    let mut named: Vec<(String, &str)> = files
-        .iter()
-        .map(|file| (name(file), file.text.as_str()))
-        .collect();
+    let mut named: Vec<(String, &str)> = files.iter().map(|file| (name(file), file.text.as_str())).collect();
     named.sort();
     let mut digest = Sha256::new();
     for (name, text) in named {
@@ -351,10 +280,7 @@ fn revision(files: &[SourceFile]) -> String {
             digest.update(part);
         }
     }
-    let hex: String = digest.finalize()[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex: String = digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
@@ -375,31 +301,16 @@ fn diagnosed(file: &SourceFile, fallback: usize, diagnostic: &dyn Diagnostic) ->
 
 fn problem_at(file: &SourceFile, offset: usize, sentence: String, help: Option<String>) -> Problem {
     let (line, column) = line_and_column(&file.text, offset);
-    Problem {
-        path: file.path.clone(),
-        line,
-        column,
-        sentence,
-        help,
-    }
+    Problem { path: file.path.clone(), line, column, sentence, help }
 }
 
 /// Of no file in particular.
 fn problem_of_all(sentence: String) -> Problem {
-    Problem {
-        path: "policies".to_owned(),
-        line: 1,
-        column: 1,
-        sentence,
-        help: None,
-    }
+    Problem { path: "policies".to_owned(), line: 1, column: 1, sentence, help: None }
 }
 
 fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (
-        before.matches('\n').count() + 1,
-        before[line_start..].chars().count() + 1,
-    )
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }

@@ -33,8 +33,7 @@ pub use load::{LoadError, Problem, SourceFile};
 pub use scan::{MAX_NESTING, MAX_OPERATORS, MAX_POLICIES, MAX_POLICY_BYTES, MAX_TOTAL_BYTES};
 pub use starter::{examples, starter, starter_files, starter_schema};
 pub use values::{
-    EntityType, boolean, build_entity, context, datetime, entities, entity, long, long_set, string,
-    string_set, uid,
+    EntityType, boolean, build_entity, context, datetime, entities, entity, long, long_set, string, string_set, uid,
 };
 
 /// A loaded set of policies. Cheap to share behind an `Arc`; a reload makes a new one.

@@ -30,11 +30,7 @@ pub(super) struct Excess {
 
 /// Where each statement starts (its first token) and ends (after the `;`), in order.
 pub(super) fn scan(text: &str, max_statement_bytes: usize) -> Result<Vec<Range<usize>>, Excess> {
-    let mut scanner = Scanner {
-        text: text.as_bytes(),
-        max_statement_bytes,
-        ..Scanner::default()
-    };
+    let mut scanner = Scanner { text: text.as_bytes(), max_statement_bytes, ..Scanner::default() };
     while scanner.at < scanner.text.len() {
         scanner.token()?;
     }
@@ -153,10 +149,7 @@ impl Scanner<'_> {
         self.operators += 1;
         if self.operators > MAX_OPERATORS {
             let sentence = format!("this policy has more than {MAX_OPERATORS} operators");
-            return Err(Excess {
-                offset: start,
-                sentence,
-            });
+            return Err(Excess { offset: start, sentence });
         }
         Ok(())
     }
@@ -164,10 +157,7 @@ impl Scanner<'_> {
     fn check_depth(&self, start: usize) -> Result<(), Excess> {
         if self.depth + self.prefixes > MAX_NESTING {
             let sentence = format!("this is nested more than {MAX_NESTING} levels deep");
-            return Err(Excess {
-                offset: start,
-                sentence,
-            });
+            return Err(Excess { offset: start, sentence });
         }
         Ok(())
     }
@@ -175,10 +165,7 @@ impl Scanner<'_> {
     fn end_statement(&mut self) -> Result<(), Excess> {
         if self.at - self.from > self.max_statement_bytes {
             let sentence = format!("this is longer than {} KiB", self.max_statement_bytes >> 10);
-            return Err(Excess {
-                offset: self.first.unwrap_or(self.from),
-                sentence,
-            });
+            return Err(Excess { offset: self.first.unwrap_or(self.from), sentence });
         }
         if let Some(first) = self.first.take() {
             self.statements.push(first..self.at);
@@ -221,13 +208,9 @@ mod tests {
 
     #[test]
     fn statements_start_at_their_first_token() {
-        let text =
-            "// permit ((((\n@id(\"a;\\\";\")\npermit (p, a, r);\n\n  forbid (p, a, r); // end";
+        let text = "// permit ((((\n@id(\"a;\\\";\")\npermit (p, a, r);\n\n  forbid (p, a, r); // end";
         let statements = scan_policies(text).expect("within bounds");
-        let starts: Vec<&str> = statements
-            .iter()
-            .map(|range| &text[range.start..range.start + 3])
-            .collect();
+        let starts: Vec<&str> = statements.iter().map(|range| &text[range.start..range.start + 3]).collect();
         assert_eq!(starts, ["@id", "for"]);
         assert_eq!(&text[statements[1].clone()], "forbid (p, a, r);");
     }
@@ -235,12 +218,7 @@ mod tests {
     #[test]
     fn brackets_in_strings_and_comments_do_not_count() {
         let brackets = "(".repeat(10_000);
-        assert!(
-            scan_policies(&condition(&format!(
-                "context.a == \"{brackets}\" // {brackets}\n"
-            )))
-            .is_ok()
-        );
+        assert!(scan_policies(&condition(&format!("context.a == \"{brackets}\" // {brackets}\n"))).is_ok());
     }
 
     #[test]
@@ -265,10 +243,7 @@ mod tests {
 
     #[test]
     fn chains_are_bounded_whatever_they_are_made_of() {
-        for link in [
-            "|| a ", "&& a ", "+ 1 ", "- 1 ", "* 2 ", ".a", "[\"a\"]", "== a ", "in a ", "has a ",
-            "< a ",
-        ] {
+        for link in ["|| a ", "&& a ", "+ 1 ", "- 1 ", "* 2 ", ".a", "[\"a\"]", "== a ", "in a ", "has a ", "< a "] {
             let body = format!("a {}", link.repeat(257));
             assert!(scan_policies(&condition(&body)).is_err(), "{link}");
             let body = format!("a {}", link.repeat(250));
@@ -283,13 +258,7 @@ mod tests {
         let list = format!("[{}].contains(context.a)", "\"x\", ".repeat(1_000));
         assert!(scan_policies(&condition(&list)).is_ok());
         assert!(scan_policies(&condition(&"!(a) && ".repeat(100))).is_ok());
-        assert!(
-            scan_policies(&condition(&format!(
-                "[{}]",
-                "if a then b else c, ".repeat(100)
-            )))
-            .is_ok()
-        );
+        assert!(scan_policies(&condition(&format!("[{}]", "if a then b else c, ".repeat(100)))).is_ok());
     }
 
     #[test]
@@ -299,18 +268,13 @@ mod tests {
 
     #[test]
     fn a_policy_has_a_length() {
-        let text = condition(&format!(
-            "context.a == \"{}\"",
-            "x".repeat(MAX_POLICY_BYTES)
-        ));
+        let text = condition(&format!("context.a == \"{}\"", "x".repeat(MAX_POLICY_BYTES)));
         assert!(scan_policies(&text).is_err());
     }
 
     #[test]
     fn any_text_is_scanned() {
-        for text in [
-            "", "\"", "\"\\", "}", ")))", ";;;", "é(", "//", "/", "!", "if",
-        ] {
+        for text in ["", "\"", "\"\\", "}", ")))", ";;;", "é(", "//", "/", "!", "if"] {
             let _ = scan_policies(text);
         }
     }

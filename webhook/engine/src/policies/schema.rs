@@ -7,8 +7,7 @@ use cedar_policy::{Entities, Schema, SchemaFragment};
 
 use super::values::ActionUids;
 use crate::vocabulary::{
-    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin,
-    VolumeKind, Weekday,
+    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday,
 };
 
 /// Every enum entity type with its members, as this version knows them.
@@ -18,26 +17,11 @@ fn vocabulary() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
             BTreeMap::from([$(($list::TYPE, $list::ALL.iter().map(|member| member.id()).collect())),+])
         };
     }
-    lists!(
-        Change,
-        Class,
-        ComponentKind,
-        ContainerKind,
-        Control,
-        DoorKind,
-        Level,
-        Origin,
-        VolumeKind,
-        Weekday
-    )
+    lists!(Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday)
 }
 
 /// What keeps this schema from being used, in sentences.
-pub(super) fn mismatches(
-    fragment: &SchemaFragment,
-    schema: &Schema,
-    actions: &Entities,
-) -> Vec<String> {
+pub(super) fn mismatches(fragment: &SchemaFragment, schema: &Schema, actions: &Entities) -> Vec<String> {
     let mut found = enum_mismatches(fragment);
     found.extend(action_mismatches(schema));
     found.extend(grouped(actions));
@@ -49,33 +33,18 @@ fn enum_mismatches(fragment: &SchemaFragment) -> Vec<String> {
         return vec!["the schema cannot be taken apart".to_owned()];
     };
     let known = vocabulary();
-    let names: BTreeSet<&str> = declared
-        .keys()
-        .map(String::as_str)
-        .chain(known.keys().copied())
-        .collect();
+    let names: BTreeSet<&str> = declared.keys().map(String::as_str).chain(known.keys().copied()).collect();
     let mut found = Vec::new();
     for name in names {
-        let declared: BTreeSet<&str> = declared
-            .get(name)
-            .into_iter()
-            .flatten()
-            .map(String::as_str)
-            .collect();
+        let declared: BTreeSet<&str> = declared.get(name).into_iter().flatten().map(String::as_str).collect();
         let known = known.get(name).cloned().unwrap_or_default();
         let missing: Vec<&str> = known.difference(&declared).copied().collect();
         let unknown: Vec<&str> = declared.difference(&known).copied().collect();
         if !missing.is_empty() {
-            found.push(format!(
-                "the schema's enum `{name}` lacks `{}`",
-                missing.join("`, `")
-            ));
+            found.push(format!("the schema's enum `{name}` lacks `{}`", missing.join("`, `")));
         }
         if !unknown.is_empty() {
-            found.push(format!(
-                "the schema's enum `{name}` has `{}`, unknown to this version",
-                unknown.join("`, `")
-            ));
+            found.push(format!("the schema's enum `{name}` has `{}`, unknown to this version", unknown.join("`, `")));
         }
     }
     found
@@ -88,10 +57,7 @@ fn enums(fragment: &SchemaFragment) -> Option<BTreeMap<String, BTreeSet<String>>
     let enums = types
         .filter_map(|(name, declared)| {
             let members = declared["enum"].as_array()?;
-            let members = members
-                .iter()
-                .filter_map(|member| member.as_str().map(str::to_owned))
-                .collect();
+            let members = members.iter().filter_map(|member| member.as_str().map(str::to_owned)).collect();
             Some((name.clone(), members))
         })
         .collect();
@@ -99,25 +65,12 @@ fn enums(fragment: &SchemaFragment) -> Option<BTreeMap<String, BTreeSet<String>>
 }
 
 fn action_mismatches(schema: &Schema) -> Vec<String> {
-    let groups: BTreeSet<String> = schema
-        .action_groups()
-        .map(|uid| uid.id().unescaped().to_owned())
-        .collect();
-    let declared: BTreeSet<String> = schema
-        .actions()
-        .map(|uid| uid.id().unescaped().to_owned())
-        .filter(|id| !groups.contains(id))
-        .collect();
-    let known: BTreeSet<String> = Action::ALL
-        .iter()
-        .map(|action| action.id().to_owned())
-        .collect();
-    let missing = known
-        .difference(&declared)
-        .map(|id| format!("the schema lacks the action `{id}`"));
-    let unknown = declared
-        .difference(&known)
-        .map(|id| format!("the schema's action `{id}` is never asked"));
+    let groups: BTreeSet<String> = schema.action_groups().map(|uid| uid.id().unescaped().to_owned()).collect();
+    let declared: BTreeSet<String> =
+        schema.actions().map(|uid| uid.id().unescaped().to_owned()).filter(|id| !groups.contains(id)).collect();
+    let known: BTreeSet<String> = Action::ALL.iter().map(|action| action.id().to_owned()).collect();
+    let missing = known.difference(&declared).map(|id| format!("the schema lacks the action `{id}`"));
+    let unknown = declared.difference(&known).map(|id| format!("the schema's action `{id}` is never asked"));
     missing.chain(unknown).collect()
 }
 
@@ -126,11 +79,7 @@ fn grouped(actions: &Entities) -> Vec<String> {
     let uids = ActionUids::new();
     [Action::Exempt, Action::Open]
         .into_iter()
-        .filter(|action| {
-            actions
-                .ancestors(uids.of(*action))
-                .is_some_and(|mut groups| groups.next().is_some())
-        })
+        .filter(|action| actions.ancestors(uids.of(*action)).is_some_and(|mut groups| groups.next().is_some()))
         .map(|action| format!("the action `{}` must be in no group", action.id()))
         .collect()
 }

@@ -30,13 +30,10 @@ pub fn starter_files() -> Vec<SourceFile> {
 
 /// Policies to start a file of one's own from. Not part of [`starter`]: an exemption holds only where a site wants it.
 pub fn examples() -> Vec<SourceFile> {
-    vec![embedded!(
-        "examples/exempt-team-a-dev-shm-until-2027-03-01.cedar"
-    )]
+    vec![embedded!("examples/exempt-team-a-dev-shm-until-2027-03-01.cedar")]
 }
 
 /// The starter policies, loaded. Run it with 8 MiB of stack, like [`Policies::load`].
 pub fn starter() -> Policies {
-    Policies::load(&starter_schema(), &starter_files())
-        .expect("the starter policies load: a test holds them to it")
+    Policies::load(&starter_schema(), &starter_files()).expect("the starter policies load: a test holds them to it")
 }

@@ -7,8 +7,7 @@ use cedar_policy::{Context, Entity, EntityId, EntityTypeName, EntityUid, Restric
 use jiff::Timestamp;
 
 use crate::vocabulary::{
-    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin,
-    VolumeKind, Weekday,
+    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday,
 };
 
 /// Declares the entity types of the schema beside the enums of the vocabulary.
@@ -56,16 +55,11 @@ entity_types!(
 );
 
 /// The name of each type, parsed once: parsing one takes longer than building an entity.
-static TYPE_NAMES: LazyLock<Vec<EntityTypeName>> = LazyLock::new(|| {
-    EntityType::ALL
-        .iter()
-        .map(|entity_type| type_name(entity_type.name()))
-        .collect()
-});
+static TYPE_NAMES: LazyLock<Vec<EntityTypeName>> =
+    LazyLock::new(|| EntityType::ALL.iter().map(|entity_type| type_name(entity_type.name())).collect());
 
 fn type_name(name: &str) -> EntityTypeName {
-    name.parse()
-        .expect("the names of our entity types are identifiers")
+    name.parse().expect("the names of our entity types are identifiers")
 }
 
 impl EntityType {
@@ -95,19 +89,7 @@ macro_rules! members {
     )+};
 }
 
-members!(
-    Action,
-    Change,
-    Class,
-    ComponentKind,
-    ContainerKind,
-    Control,
-    DoorKind,
-    Level,
-    Origin,
-    VolumeKind,
-    Weekday
-);
+members!(Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday);
 
 /// The entity of each action.
 #[derive(Debug, Clone)]
@@ -115,12 +97,7 @@ pub(super) struct ActionUids(Vec<EntityUid>);
 
 impl ActionUids {
     pub(super) fn new() -> Self {
-        Self(
-            Action::ALL
-                .iter()
-                .map(|action| EntityUid::from(*action))
-                .collect(),
-        )
+        Self(Action::ALL.iter().map(|action| EntityUid::from(*action)).collect())
     }
 
     pub(super) fn of(&self, action: Action) -> &EntityUid {
@@ -172,12 +149,8 @@ pub fn datetime(time: Timestamp) -> RestrictedExpression {
 
 /// The context of a question.
 pub fn context(pairs: impl IntoIterator<Item = (&'static str, RestrictedExpression)>) -> Context {
-    Context::from_pairs(
-        pairs
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value)),
-    )
-    .expect("the values above evaluate, and a context names each fact once")
+    Context::from_pairs(pairs.into_iter().map(|(name, value)| (name.to_owned(), value)))
+        .expect("the values above evaluate, and a context names each fact once")
 }
 
 /// An entity with its facts and labels.
@@ -187,9 +160,7 @@ pub fn build_entity(
     parents: impl IntoIterator<Item = EntityUid>,
     tags: impl IntoIterator<Item = (String, RestrictedExpression)>,
 ) -> Entity {
-    let attributes = attributes
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value));
+    let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value));
     Entity::new_with_tags(uid, attributes, parents, tags).expect("the values above evaluate")
 }
 
@@ -205,10 +176,7 @@ mod tests {
     fn json_in_a_string_is_a_string() {
         let text = r#"{"__entity":{"type":"Team","id":"root"}}"#;
         let context = context([("reason", string(text))]);
-        assert_eq!(
-            context.get("reason"),
-            Some(cedar_policy::EvalResult::String(text.to_owned()))
-        );
+        assert_eq!(context.get("reason"), Some(cedar_policy::EvalResult::String(text.to_owned())));
     }
 
     #[test]
@@ -226,28 +194,16 @@ mod tests {
             "Weekday",
         ];
         let schema = starter();
-        let declared: BTreeSet<String> = schema
-            .schema()
-            .entity_types()
-            .map(ToString::to_string)
-            .collect();
-        let known = EntityType::ALL
-            .iter()
-            .map(|entity_type| entity_type.name())
-            .chain(enums);
+        let declared: BTreeSet<String> = schema.schema().entity_types().map(ToString::to_string).collect();
+        let known = EntityType::ALL.iter().map(|entity_type| entity_type.name()).chain(enums);
         assert_eq!(declared, known.map(str::to_owned).collect());
     }
 
     #[test]
     fn times_are_read_back_as_they_were() {
         let time: Timestamp = "2027-02-28T23:59:59.5Z".parse().expect("a time");
-        let value = context([("now", datetime(time))])
-            .get("now")
-            .map(|value| value.to_string());
-        assert_eq!(
-            value.as_deref(),
-            Some(r#"datetime("2027-02-28T23:59:59.500Z")"#)
-        );
+        let value = context([("now", datetime(time))]).get("now").map(|value| value.to_string());
+        assert_eq!(value.as_deref(), Some(r#"datetime("2027-02-28T23:59:59.500Z")"#));
     }
 
     #[test]

@@ -185,7 +185,10 @@ impl Governor {
         let Some(trust) = self.trust.borrow_and_update().clone() else { return Ok(Next::After(RETRY_EVERY)) };
         let governance = self.state.index().governance();
         let (mutating, validating) = (self.mutating(), self.validating());
-        let live = [read(&mutating, "MutatingWebhookConfiguration").await?, read(&validating, "ValidatingWebhookConfiguration").await?];
+        let live = [
+            read(&mutating, "MutatingWebhookConfiguration").await?,
+            read(&validating, "ValidatingWebhookConfiguration").await?,
+        ];
         let is_empty = live.iter().all(|live| live.is_empty);
         if let Some(left) = memory.until_filling(&self.target, is_empty).filter(|left| !left.is_zero()) {
             return Ok(Next::After(left));
@@ -298,10 +301,7 @@ pub async fn remembered(client: &Client) -> kube::Result<Vec<ServedTeam>> {
 
 /// Whoever edits or replaces a configuration is answered at once.
 fn configurations_changed(client: &Client) -> impl stream::Stream<Item = ()> + Send + use<> {
-    stream::select(
-        changes::<MutatingWebhookConfiguration>(client),
-        changes::<ValidatingWebhookConfiguration>(client),
-    )
+    stream::select(changes::<MutatingWebhookConfiguration>(client), changes::<ValidatingWebhookConfiguration>(client))
 }
 
 fn changes<K>(client: &Client) -> impl stream::Stream<Item = ()> + Send + use<K>
@@ -320,7 +320,8 @@ where
 
 async fn read(api: &Api<DynamicObject>, kind: &'static str) -> Result<Live, RoundError> {
     let found = api.get_opt(webhooks::NAME).await.map_err(|error| failed("read a webhook configuration", error))?;
-    let found = found.filter(|found| found.metadata.deletion_timestamp.is_none()).ok_or(RoundError::Missing { kind })?;
+    let found =
+        found.filter(|found| found.metadata.deletion_timestamp.is_none()).ok_or(RoundError::Missing { kind })?;
     Ok(Live::read(&serde_json::to_value(found).unwrap_or_default()))
 }
 
@@ -362,7 +363,8 @@ pub fn status(team: &GovernedTeam, held: &BTreeMap<String, Timestamp>, now: Time
         namespaces.extend(since.map(|governed_since| GovernedNamespace { name: name.clone(), governed_since }));
     }
     let governed = namespaces.len() == team.namespaces.len() && team.unusable.is_none();
-    let conditions = [governed_condition(team, &namespaces, governed), conflict_condition(team), unusable_condition(team)];
+    let conditions =
+        [governed_condition(team, &namespaces, governed), conflict_condition(team), unusable_condition(team)];
     let conditions = conditions.into_iter().flatten();
     let conditions = conditions.map(|(kind, holds, reason, message)| {
         condition(kind, holds, reason, message, &before.conditions, whole_seconds(now))
@@ -379,12 +381,8 @@ pub fn status(team: &GovernedTeam, held: &BTreeMap<String, Timestamp>, now: Time
 type Said = Option<(&'static str, bool, &'static str, String)>;
 
 fn governed_condition(team: &GovernedTeam, held: &[GovernedNamespace], governed: bool) -> Said {
-    let waiting: Vec<&str> = team
-        .namespaces
-        .iter()
-        .filter(|name| held.iter().all(|held| held.name != **name))
-        .map(String::as_str)
-        .collect();
+    let waiting: Vec<&str> =
+        team.namespaces.iter().filter(|name| held.iter().all(|held| held.name != **name)).map(String::as_str).collect();
     let message = match (governed, team.absent.as_slice()) {
         (true, []) => String::new(),
         (true, absent) => format!("these namespaces do not exist yet: {}", absent.join(", ")),
@@ -492,7 +490,8 @@ mod tests {
         joined.namespaces.push("y".to_owned());
         memory.hold(&["x".to_owned(), "y".to_owned()].into(), at(60_000));
         let later = status(&joined, &memory.held, at(64_000));
-        let times: Vec<_> = later.namespaces.iter().map(|namespace| (namespace.name.as_str(), namespace.governed_since)).collect();
+        let times: Vec<_> =
+            later.namespaces.iter().map(|namespace| (namespace.name.as_str(), namespace.governed_since)).collect();
         assert_eq!(times, [("x", at(5_000)), ("y", at(64_000))]);
         assert_eq!(later.governed_since, Some(at(64_000)));
     }

@@ -8,8 +8,8 @@ use reqwest::{Client, ClientBuilder, RequestBuilder, Response, Version};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use server::{
-    Answered, Check, Decide, DecisionLog, Endpoint, Gate, Line, Readiness, Refusal, Server,
-    drain::Times, http::Limits, listen, listen::Bounds, runtime,
+    Answered, Check, Decide, DecisionLog, Endpoint, Gate, Line, Readiness, Refusal, Server, drain::Times, http::Limits,
+    listen, listen::Bounds, runtime,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -41,11 +41,7 @@ impl Decide for Scripted {
             "panic" => panic!("as the script says"),
             "wait" => {
                 self.arrivals.add_permits(1);
-                self.releases
-                    .acquire()
-                    .await
-                    .expect("never closed")
-                    .forget();
+                self.releases.acquire().await.expect("never closed").forget();
             }
             "compute" => {
                 while self.releases.available_permits() == 0 {
@@ -54,11 +50,7 @@ impl Decide for Scripted {
             }
             _ => {}
         }
-        answer(
-            uid,
-            endpoint.path(),
-            Line::Required(format!("{{\"uid\":\"{uid}\"}}")),
-        )
+        answer(uid, endpoint.path(), Line::Required(format!("{{\"uid\":\"{uid}\"}}")))
     }
 
     fn refuse(&self, _endpoint: Endpoint, body: &[u8], why: Refusal) -> Answered {
@@ -68,11 +60,7 @@ impl Decide for Scripted {
             panic!("as the script says");
         }
         match request["uid"].as_str() {
-            Some(uid) => answer(
-                uid,
-                &format!("{why:?}"),
-                Line::Optional(format!("{{\"refused\":\"{uid}\"}}")),
-            ),
+            Some(uid) => answer(uid, &format!("{why:?}"), Line::Optional(format!("{{\"refused\":\"{uid}\"}}"))),
             None => Answered::sentence(StatusCode::SERVICE_UNAVAILABLE, format!("{why:?}")),
         }
     }
@@ -95,16 +83,9 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
-            limits: Limits {
-                timeout: PATIENCE,
-                turn_wait: PATIENCE,
-                ..Limits::default()
-            },
+            limits: Limits { timeout: PATIENCE, turn_wait: PATIENCE, ..Limits::default() },
             bounds: Bounds::default(),
-            drain: Times {
-                propagation: Duration::ZERO,
-                finish: PATIENCE,
-            },
+            drain: Times { propagation: Duration::ZERO, finish: PATIENCE },
             log: None,
             readiness: Readiness::requiring([Check::Policies]),
         }
@@ -123,20 +104,11 @@ pub(crate) struct Served {
 
 impl Setup {
     pub(crate) async fn serve(self) -> Served {
-        let Self {
-            limits,
-            bounds,
-            drain,
-            log,
-            readiness,
-        } = self;
+        let Self { limits, bounds, drain, log, readiness } = self;
         runtime::install_crypto();
         let authority = Authority::create("test", DAY * 10, UnixTime::now()).expect("creates");
         let resolver = Arc::new(Resolver::new(issue(&authority), UnixTime::now()).expect("valid"));
-        let decider = Arc::new(Scripted {
-            arrivals: Semaphore::new(0),
-            releases: Semaphore::new(0),
-        });
+        let decider = Arc::new(Scripted { arrivals: Semaphore::new(0), releases: Semaphore::new(0) });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let server = Server {
@@ -151,94 +123,55 @@ impl Setup {
             // A sender that is dropped is a test that is over.
             let _ = stopped.await;
         }));
-        Served {
-            address,
-            decider,
-            readiness,
-            resolver,
-            authority,
-            stop: Some(stop),
-            server,
-        }
+        Served { address, decider, readiness, resolver, authority, stop: Some(stop), server }
     }
 }
 
 fn issue(authority: &Authority) -> Certificate {
     let names = Names::parse(["127.0.0.1"]).expect("parses");
-    let issued = authority
-        .issue(&names, DAY, UnixTime::now())
-        .expect("issues");
+    let issued = authority.issue(&names, DAY, UnixTime::now()).expect("issues");
     issued.certificate().expect("reads back")
 }
 
 impl Served {
     pub(crate) fn client(&self, version: Version) -> Client {
         let client = self.client_builder();
-        let client = if version == Version::HTTP_11 {
-            client.http1_only()
-        } else {
-            client
-        };
+        let client = if version == Version::HTTP_11 { client.http1_only() } else { client };
         client.build().expect("builds")
     }
 
     pub(crate) fn client_builder(&self) -> ClientBuilder {
-        let root = reqwest::Certificate::from_pem(self.authority.certificate_pem().as_bytes())
-            .expect("reads");
-        Client::builder()
-            .tls_certs_only([root])
-            .timeout(PATIENCE)
-            .no_proxy()
+        let root = reqwest::Certificate::from_pem(self.authority.certificate_pem().as_bytes()).expect("reads");
+        Client::builder().tls_certs_only([root]).timeout(PATIENCE).no_proxy()
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
 
-    pub(crate) fn review(
-        &self,
-        client: &Client,
-        path: &str,
-        uid: &str,
-        script: &str,
-    ) -> RequestBuilder {
-        client
-            .post(self.url(path))
-            .json(&json!({ "request": { "uid": uid, "script": script } }))
+    pub(crate) fn review(&self, client: &Client, path: &str, uid: &str, script: &str) -> RequestBuilder {
+        client.post(self.url(path)).json(&json!({ "request": { "uid": uid, "script": script } }))
     }
 
     /// A connection with nothing but TLS on it.
     pub(crate) async fn shake_hands(&self) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
-        roots
-            .add(self.authority.certificate_der().clone())
-            .expect("a root");
-        let config = ClientConfig::builder()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        roots.add(self.authority.certificate_der().clone()).expect("a root");
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let stream = TcpStream::connect(self.address).await.expect("connects");
         let name = self.address.ip().into();
-        TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
-            .expect("shakes hands")
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("shakes hands")
     }
 
     /// Certificates of the same authority, as a renewal brings them.
     pub(crate) fn renew(&self) {
-        self.resolver
-            .swap(issue(&self.authority), UnixTime::now())
-            .expect("swaps");
+        self.resolver.swap(issue(&self.authority), UnixTime::now()).expect("swaps");
     }
 
     /// Ends when so many reviews with script `wait` are being decided.
     pub(crate) async fn arrived(&self, reviews: u32) {
         let arrivals = self.decider.arrivals.acquire_many(reviews);
-        tokio::time::timeout(PATIENCE, arrivals)
-            .await
-            .expect("arrive")
-            .expect("never closed")
-            .forget();
+        tokio::time::timeout(PATIENCE, arrivals).await.expect("arrive").expect("never closed").forget();
     }
 
     pub(crate) fn release(&self, reviews: usize) {
@@ -246,19 +179,12 @@ impl Served {
     }
 
     pub(crate) fn ask_to_stop(&mut self) {
-        self.stop
-            .take()
-            .expect("once")
-            .send(())
-            .expect("still serving");
+        self.stop.take().expect("once").send(()).expect("still serving");
     }
 
     /// Gives the number of connections that were cut off.
     pub(crate) async fn stopped(self) -> usize {
-        tokio::time::timeout(PATIENCE, self.server)
-            .await
-            .expect("stops")
-            .expect("does not panic")
+        tokio::time::timeout(PATIENCE, self.server).await.expect("stops").expect("does not panic")
     }
 }
 
@@ -267,25 +193,14 @@ pub(crate) async fn read(response: Response) -> (String, String) {
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.headers()["content-type"], "application/json");
     let review: Value = response.json().await.expect("is JSON");
-    let text = |field: &str| {
-        review["response"][field]
-            .as_str()
-            .expect("is text")
-            .to_owned()
-    };
+    let text = |field: &str| review["response"][field].as_str().expect("is text").to_owned();
     (text("uid"), text("message"))
 }
 
 /// The status and text of an answer that is a sentence.
 pub(crate) async fn read_sentence(response: Response) -> (u16, String) {
-    assert_eq!(
-        response.headers()["content-type"],
-        "text/plain; charset=utf-8"
-    );
-    (
-        response.status().as_u16(),
-        response.text().await.expect("is text"),
-    )
+    assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+    (response.status().as_u16(), response.text().await.expect("is text"))
 }
 
 pub(crate) fn pair(uid: &str, message: &str) -> (String, String) {

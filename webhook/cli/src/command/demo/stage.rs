@@ -59,7 +59,8 @@ impl Stage {
         let ledgers = Arc::new(InMemory::default());
         let readiness = Readiness::requiring([Check::Certificate, Check::Policies, Check::State]);
         let log = directory.join("decisions.jsonl");
-        let (log_handle, writer) = decision_log::start(decision_log::file(&log)?, Default::default(), readiness.clone())?;
+        let (log_handle, writer) =
+            decision_log::start(decision_log::file(&log)?, Default::default(), readiness.clone())?;
         let now = UnixTime::now();
         let authority = Authority::create("Cedargate demonstration", LIFETIME, now)?;
         let issued = authority.issue(&Names::parse(["localhost", "127.0.0.1"])?, LIFETIME, now)?;
@@ -213,7 +214,9 @@ impl Running {
         let Self { stop, server, writer } = self;
         let _ = stop.send(());
         server.await?;
-        tokio::task::spawn_blocking(move || writer.close(limit)).await?.map_err(|_| anyhow!("the decision log was not written out"))?;
+        tokio::task::spawn_blocking(move || writer.close(limit))
+            .await?
+            .map_err(|_| anyhow!("the decision log was not written out"))?;
         Ok(())
     }
 }
@@ -234,12 +237,19 @@ fn json_patch_apply(object: &mut Value, patch: &[Value]) -> Result<()> {
 /// What of the patch a reader cares about, in a few words.
 fn injected(patch: &[Value]) -> String {
     let path = |operation: &Value| operation["path"].as_str().unwrap_or_default().to_owned();
-    let text: Vec<(String, String)> = patch.iter().map(|operation| (path(operation), operation["value"].to_string())).collect();
+    let text: Vec<(String, String)> =
+        patch.iter().map(|operation| (path(operation), operation["value"].to_string())).collect();
     let has = |part: &str| text.iter().any(|(path, value)| path.contains(part) || value.contains(part));
     let mounts: Vec<String> = text
         .iter()
         .filter(|(path, _)| path.contains("volumeMounts"))
-        .flat_map(|(_, value)| value.split("\"mountPath\":\"").skip(1).map(|rest| rest.split('"').next().unwrap_or_default().to_owned()).collect::<Vec<_>>())
+        .flat_map(|(_, value)| {
+            value
+                .split("\"mountPath\":\"")
+                .skip(1)
+                .map(|rest| rest.split('"').next().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>()
+        })
         .collect();
     let mut words: Vec<String> = Vec::new();
     let mut distinct: Vec<String> = mounts;

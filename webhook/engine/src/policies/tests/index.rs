@@ -28,45 +28,26 @@ fn resource_scope() -> impl Strategy<Value = String> {
         Just("resource".to_owned()),
         kind.clone().prop_map(|kind| format!("resource is {kind}")),
         (kind.clone(), id.clone()).prop_map(|(kind, id)| format!("resource == {kind}::\"{id}\"")),
-        (around.clone(), id.clone())
-            .prop_map(|(around, id)| format!("resource in {around}::\"{id}\"")),
-        (kind, around, id)
-            .prop_map(|(kind, around, id)| format!("resource is {kind} in {around}::\"{id}\"")),
+        (around.clone(), id.clone()).prop_map(|(around, id)| format!("resource in {around}::\"{id}\"")),
+        (kind, around, id).prop_map(|(kind, around, id)| format!("resource is {kind} in {around}::\"{id}\"")),
     ]
 }
 
 fn principal_scope() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec![
-        "principal",
-        "principal in Team::\"a\"",
-        "principal in Group::\"platform-admins\"",
-    ])
+    prop::sample::select(vec!["principal", "principal in Team::\"a\"", "principal in Group::\"platform-admins\""])
 }
 
 /// Effect, mode and scope of a policy; the condition errors, holds, or holds outside a dry run.
 fn random_policy() -> impl Strategy<Value = (bool, &'static str, String)> {
     let mode = prop::sample::select(vec!["enforce", "enforce", "warn", "audit"]);
     let action = prop::sample::select(ACTION_SCOPES.to_vec());
-    let condition = prop::sample::select(vec![
-        "",
-        "when { context.hour * 9223372036854775807 > 1 }",
-        "when { !context.dryRun }",
-    ]);
-    (
-        any::<bool>(),
-        mode,
-        principal_scope(),
-        action,
-        resource_scope(),
-        condition,
+    let condition =
+        prop::sample::select(vec!["", "when { context.hour * 9223372036854775807 > 1 }", "when { !context.dryRun }"]);
+    (any::<bool>(), mode, principal_scope(), action, resource_scope(), condition).prop_map(
+        |(permit, mode, principal, action, resource, condition)| {
+            (permit, mode, format!("({principal}, {action}, {resource}) {condition};"))
+        },
     )
-        .prop_map(|(permit, mode, principal, action, resource, condition)| {
-            (
-                permit,
-                mode,
-                format!("({principal}, {action}, {resource}) {condition};"),
-            )
-        })
 }
 
 /// A policy whose scope can match nothing does not load, and is left out.
@@ -86,31 +67,16 @@ fn load_what_validates(random: &[(bool, &'static str, String)]) -> Policies {
 }
 
 /// Straight from Cedar, over everything.
-fn one_set(
-    policies: &Policies,
-    request: &Request,
-    entities: &Entities,
-    effect: Effect,
-) -> (Vec<String>, Vec<String>) {
-    let of_effect = policies
-        .policy_set()
-        .policies()
-        .filter(|policy| policy.effect() == effect)
-        .cloned();
+fn one_set(policies: &Policies, request: &Request, entities: &Entities, effect: Effect) -> (Vec<String>, Vec<String>) {
+    let of_effect = policies.policy_set().policies().filter(|policy| policy.effect() == effect).cloned();
     let set = PolicySet::from_policies(of_effect).expect("unique ids");
     let response = Authorizer::new().is_authorized(request, &set, entities);
-    let mut reasons: Vec<String> = response
-        .diagnostics()
-        .reason()
-        .map(ToString::to_string)
-        .collect();
+    let mut reasons: Vec<String> = response.diagnostics().reason().map(ToString::to_string).collect();
     let mut errors: Vec<String> = response
         .diagnostics()
         .errors()
         .map(|error| match error {
-            cedar_policy::AuthorizationError::PolicyEvaluationError(error) => {
-                error.policy_id().to_string()
-            }
+            cedar_policy::AuthorizationError::PolicyEvaluationError(error) => error.policy_id().to_string(),
         })
         .collect();
     reasons.sort();
@@ -118,49 +84,23 @@ fn one_set(
     (reasons, errors)
 }
 
-fn compare(
-    policies: &Policies,
-    entities: &Entities,
-    principal: EntityUid,
-    action: Action,
-    resource: EntityUid,
-) {
+fn compare(policies: &Policies, entities: &Entities, principal: EntityUid, action: Action, resource: EntityUid) {
     let context = context_for(action, "a", vec![]);
     let uid = EntityUid::from(action);
-    let request = Request::new(
-        principal.clone(),
-        uid,
-        resource.clone(),
-        context.clone(),
-        Some(policies.schema()),
-    );
+    let request = Request::new(principal.clone(), uid, resource.clone(), context.clone(), Some(policies.schema()));
     // Not every pair of action and resource is a question.
     let Ok(request) = request else { return };
-    let answer = policies.ask(
-        &Question {
-            principal,
-            action,
-            resource,
-            context,
-        },
-        entities,
-    );
+    let answer = policies.ask(&Question { principal, action, resource, context }, entities);
     assert_eq!(answer.fault, None);
     let (permits, permit_errors) = one_set(policies, &request, entities, Effect::Permit);
     let (forbids, forbid_errors) = one_set(policies, &request, entities, Effect::Forbid);
     assert_eq!(ids(&answer.permits), permits);
-    let mut found = [&answer.forbids, &answer.warnings, &answer.audits]
-        .map(|list| ids(list))
-        .concat();
+    let mut found = [&answer.forbids, &answer.warnings, &answer.audits].map(|list| ids(list)).concat();
     found.sort_unstable();
     assert_eq!(found, forbids);
     let mut errors = [permit_errors, forbid_errors].concat();
     errors.sort();
-    let found: Vec<&str> = answer
-        .errors
-        .iter()
-        .map(|error| error.id.as_str())
-        .collect();
+    let found: Vec<&str> = answer.errors.iter().map(|error| error.id.as_str()).collect();
     assert_eq!(found, errors);
 }
 
@@ -177,13 +117,7 @@ fn compare_everything(policies: &Policies) {
         for action in Action::ALL {
             for resource in RESOURCES {
                 for id in world::TEAMS {
-                    compare(
-                        policies,
-                        &entities,
-                        principal.clone(),
-                        *action,
-                        uid(resource, id),
-                    );
+                    compare(policies, &entities, principal.clone(), *action, uid(resource, id));
                 }
             }
         }
@@ -209,20 +143,13 @@ proptest! {
 fn policies_of_other_teams_are_not_evaluated() {
     let mut text = PERMIT_ALL.to_owned();
     for team in 0..100 {
-        let body = format!(
-            "forbid (principal, action in Action::\"use\", resource in Team::\"team-{team}\");"
-        );
+        let body = format!("forbid (principal, action in Action::\"use\", resource in Team::\"team-{team}\");");
         text += &policy(&format!("team-{team}"), "enforce", &body);
     }
     let policies = loaded(&text);
     let entities = plain(&policies);
     let volume = uid(EntityType::Volume, "a");
-    let rules = policies
-        .index
-        .rules(Action::Mount, &volume, &entities)
-        .expect("a question");
-    let evaluated: usize = rules
-        .map(|rules| rules.permits.num_of_policies() + rules.forbids.num_of_policies())
-        .sum();
+    let rules = policies.index.rules(Action::Mount, &volume, &entities).expect("a question");
+    let evaluated: usize = rules.map(|rules| rules.permits.num_of_policies() + rules.forbids.num_of_policies()).sum();
     assert_eq!(evaluated, 1);
 }

@@ -20,11 +20,7 @@ fn loaded(text: &str) -> Policies {
 /// The sentences of a refusal to load.
 fn problems(text: &str) -> Vec<String> {
     let error = load(text).expect_err("not to load");
-    error
-        .problems
-        .into_iter()
-        .map(|problem| problem.sentence)
-        .collect()
+    error.problems.into_iter().map(|problem| problem.sentence).collect()
 }
 
 /// A permit for everything that may be asked beside exemptions.

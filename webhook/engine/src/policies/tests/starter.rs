@@ -9,22 +9,8 @@ use crate::vocabulary::{Action, Class, VolumeKind};
 fn starter_policies_load() {
     let policies = starter();
     assert_eq!(policies.infos().len(), 48);
-    assert_eq!(
-        policies
-            .infos()
-            .iter()
-            .filter(|info| info.mode == Mode::Warn)
-            .count(),
-        3
-    );
-    assert_eq!(
-        policies
-            .infos()
-            .iter()
-            .filter(|info| info.mode == Mode::Audit)
-            .count(),
-        1
-    );
+    assert_eq!(policies.infos().iter().filter(|info| info.mode == Mode::Warn).count(), 3);
+    assert_eq!(policies.infos().iter().filter(|info| info.mode == Mode::Audit).count(), 1);
     assert_eq!(policies.unknown_exemptions(), []);
 }
 
@@ -39,17 +25,9 @@ fn examples_load_beside_them() {
 #[test]
 fn the_example_of_the_documentation_loads() {
     let page = include_str!("../../../../../docs/policies.md");
-    let examples: Vec<&str> = page
-        .split("```cedar\n")
-        .skip(1)
-        .filter_map(|rest| rest.split("```").next())
-        .collect();
+    let examples: Vec<&str> = page.split("```cedar\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(examples.len(), 1);
-    let files = [
-        starter_files(),
-        vec![SourceFile::new("policies.md", examples[0])],
-    ]
-    .concat();
+    let files = [starter_files(), vec![SourceFile::new("policies.md", examples[0])]].concat();
     assert!(Policies::load(&starter_schema(), &files).is_ok());
 }
 
@@ -59,53 +37,29 @@ fn every_shipped_file_is_embedded() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies");
     let shipped: BTreeSet<String> = std::fs::read_dir(directory)
         .expect("the directory")
-        .map(|entry| {
-            entry
-                .expect("an entry")
-                .file_name()
-                .to_string_lossy()
-                .into_owned()
-        })
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .filter(|name| name.ends_with(".cedar"))
         .collect();
-    assert_eq!(
-        starter_files()
-            .into_iter()
-            .map(|file| file.path)
-            .collect::<BTreeSet<_>>(),
-        shipped
-    );
+    assert_eq!(starter_files().into_iter().map(|file| file.path).collect::<BTreeSet<_>>(), shipped);
 }
 
 #[test]
 fn groups_that_no_team_file_declares_are_found() {
     let policies = starter();
-    let known = ["contractors", "platform-admins", "platform-automation"]
-        .map(str::to_owned)
-        .into();
+    let known = ["contractors", "platform-admins", "platform-automation"].map(str::to_owned).into();
     let unknown = policies.unknown_groups(&known);
     assert_eq!(unknown.len(), 1);
-    assert_eq!(
-        (unknown[0].policy.as_str(), unknown[0].literal.as_str()),
-        ("break-glass", "break-glass")
-    );
+    assert_eq!((unknown[0].policy.as_str(), unknown[0].literal.as_str()), ("break-glass", "break-glass"));
     assert_eq!(policies.unknown_teams(&BTreeSet::new()), []);
 }
 
 #[test]
 fn exemptions_of_what_is_not_there_are_found() {
-    let exempt =
-        "@id(\"e\") @message(\"m\") permit (principal, action == Action::\"exempt\", resource)
+    let exempt = "@id(\"e\") @message(\"m\") permit (principal, action == Action::\"exempt\", resource)
         when { [\"quota\", \"qouta\"].contains(context.policy) || context.policy == \"e\" };";
-    let policies = loaded(&format!(
-        "{PERMIT_ALL}{exempt}{}",
-        policy("quota", "enforce", "forbid (principal, action, resource);")
-    ));
-    let unknown: Vec<String> = policies
-        .unknown_exemptions()
-        .into_iter()
-        .map(|unknown| unknown.literal)
-        .collect();
+    let policies =
+        loaded(&format!("{PERMIT_ALL}{exempt}{}", policy("quota", "enforce", "forbid (principal, action, resource);")));
+    let unknown: Vec<String> = policies.unknown_exemptions().into_iter().map(|unknown| unknown.literal).collect();
     assert_eq!(unknown, ["e", "qouta"]);
 }
 
@@ -130,20 +84,9 @@ fn a_member_gets_what_is_the_teams() {
 fn a_member_of_another_team_gets_nothing() {
     let policies = starter();
     let entities = plain(&policies);
-    for (action, resource) in [
-        (Action::Create, Workload),
-        (Action::Mount, Volume),
-        (Action::Exec, Workload),
-    ] {
-        let asked = Question {
-            principal: uid(IamPrincipal, "b"),
-            ..question(action, resource)
-        };
-        assert_eq!(
-            policies.ask(&asked, &entities).decision,
-            Decision::Deny,
-            "{action:?}"
-        );
+    for (action, resource) in [(Action::Create, Workload), (Action::Mount, Volume), (Action::Exec, Workload)] {
+        let asked = Question { principal: uid(IamPrincipal, "b"), ..question(action, resource) };
+        assert_eq!(policies.ask(&asked, &entities).decision, Decision::Deny, "{action:?}");
     }
 }
 
@@ -165,10 +108,7 @@ fn a_claim_is_mounted_as_declared() {
     let policies = starter();
     let volume = || uid(Volume, "a");
     for shared in [true, false] {
-        let changes = vec![
-            (volume(), "shared", boolean(shared)),
-            (volume(), "declared", boolean(false)),
-        ];
+        let changes = vec![(volume(), "shared", boolean(shared)), (volume(), "declared", boolean(false))];
         let answer = policies.ask(&question(Action::Mount, Volume), &with(&policies, changes));
         assert_eq!(ids(&answer.forbids), ["shared-claims-by-declared-path"]);
     }
@@ -177,40 +117,20 @@ fn a_claim_is_mounted_as_declared() {
         (volume(), "declared", boolean(false)),
         (volume(), "kind", entity(VolumeKind::EmptyDir)),
     ];
-    assert_eq!(
-        policies
-            .ask(&question(Action::Mount, Volume), &with(&policies, scratch))
-            .decision,
-        Decision::Allow
-    );
+    assert_eq!(policies.ask(&question(Action::Mount, Volume), &with(&policies, scratch)).decision, Decision::Allow);
 }
 
 #[test]
 fn a_space_of_nobody_known_gets_no_gpu() {
     let policies = starter();
-    let entities = with(
-        &policies,
-        vec![(uid(Workload, "a"), "class", entity(Class::Space))],
-    );
+    let entities = with(&policies, vec![(uid(Workload, "a"), "class", entity(Class::Space))]);
     let asked = |changes| {
         let context = context_for(Action::Consume, "a", changes);
-        policies.ask(
-            &Question {
-                context,
-                ..question(Action::Consume, Quota)
-            },
-            &entities,
-        )
+        policies.ask(&Question { context, ..question(Action::Consume, Quota) }, &entities)
     };
     assert_eq!(ids(&asked(vec![]).forbids), ["spaces-two-gpus-a-person"]);
-    assert_eq!(
-        asked(vec![("personClassAfter", long(2))]).decision,
-        Decision::Allow
-    );
-    assert_eq!(
-        asked(vec![("personClassAfter", long(3))]).decision,
-        Decision::Deny
-    );
+    assert_eq!(asked(vec![("personClassAfter", long(2))]).decision, Decision::Allow);
+    assert_eq!(asked(vec![("personClassAfter", long(3))]).decision, Decision::Deny);
 }
 
 #[test]
@@ -218,28 +138,10 @@ fn the_quota_is_borrowed_at_night_up_to_the_ceiling() {
     let policies = starter();
     let entities = plain(&policies);
     let decision = |after: i64, hour: i64| {
-        let context = context_for(
-            Action::Consume,
-            "a",
-            vec![("after", long(after)), ("hour", long(hour))],
-        );
-        policies
-            .ask(
-                &Question {
-                    context,
-                    ..question(Action::Consume, Quota)
-                },
-                &entities,
-            )
-            .decision
+        let context = context_for(Action::Consume, "a", vec![("after", long(after)), ("hour", long(hour))]);
+        policies.ask(&Question { context, ..question(Action::Consume, Quota) }, &entities).decision
     };
     let cases = [(16, 10), (17, 10), (17, 22), (32, 3), (33, 3)];
-    let expected = [
-        Decision::Allow,
-        Decision::Deny,
-        Decision::Allow,
-        Decision::Allow,
-        Decision::Deny,
-    ];
+    let expected = [Decision::Allow, Decision::Deny, Decision::Allow, Decision::Allow, Decision::Deny];
     assert_eq!(cases.map(|(after, hour)| decision(after, hour)), expected);
 }

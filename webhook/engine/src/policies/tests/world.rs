@@ -4,14 +4,12 @@ use cedar_policy::{Context, Entities, Entity, EntityUid, RestrictedExpression};
 use jiff::Timestamp;
 
 use super::super::EntityType::{
-    Bucket, Component, Container, CostCenter, Door, FileSystem, Group, IamPrincipal, IamRole,
-    Model, Namespace, Object, Person, PodTemplate, PriorityClass, Queue, Quota, ServiceAccount,
-    Stranger, Team, Volume, Workload,
+    Bucket, Component, Container, CostCenter, Door, FileSystem, Group, IamPrincipal, IamRole, Model, Namespace, Object,
+    Person, PodTemplate, PriorityClass, Queue, Quota, ServiceAccount, Stranger, Team, Volume, Workload,
 };
 use super::super::*;
 use crate::vocabulary::{
-    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin,
-    VolumeKind, Weekday,
+    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday,
 };
 
 type Attributes = Vec<(&'static str, RestrictedExpression)>;
@@ -45,9 +43,7 @@ pub(super) fn plain(policies: &Policies) -> Entities {
 }
 
 pub(super) fn with(policies: &Policies, changes: Changes) -> Entities {
-    policies
-        .entities_from(build(changes))
-        .expect("the world conforms to the schema")
+    policies.entities_from(build(changes)).expect("the world conforms to the schema")
 }
 
 pub(super) fn build(changes: Changes) -> Vec<Entity> {
@@ -56,39 +52,22 @@ pub(super) fn build(changes: Changes) -> Vec<Entity> {
         parts.extend(things(team));
     }
     for (target, name, value) in changes {
-        let (_, attributes, _) = parts
-            .iter_mut()
-            .find(|(uid, ..)| *uid == target)
-            .expect("a change of what is there");
+        let (_, attributes, _) = parts.iter_mut().find(|(uid, ..)| *uid == target).expect("a change of what is there");
         attributes.retain(|(other, _)| *other != name);
         attributes.push((name, value));
     }
-    parts
-        .into_iter()
-        .map(|(uid, attributes, parents)| build_entity(uid, attributes, parents, []))
-        .collect()
+    parts.into_iter().map(|(uid, attributes, parents)| build_entity(uid, attributes, parents, [])).collect()
 }
 
 fn people() -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
     let mut all = vec![
         (uid(Group, "contractors"), vec![], vec![]),
         (uid(Group, "platform-admins"), vec![], vec![]),
-        (
-            uid(Component, "queue"),
-            vec![
-                ("kind", entity(ComponentKind::Queue)),
-                ("name", string("kueue")),
-            ],
-            vec![],
-        ),
+        (uid(Component, "queue"), vec![("kind", entity(ComponentKind::Queue)), ("name", string("kueue"))], vec![]),
         (uid(Stranger, "eve"), vec![("name", string("eve"))], vec![]),
         (
             uid(IamPrincipal, "admin"),
-            vec![
-                ("account", string("1")),
-                ("role", string("Admin")),
-                ("leads", entities::<EntityUid>([])),
-            ],
+            vec![("account", string("1")), ("role", string("Admin")), ("leads", entities::<EntityUid>([]))],
             vec![uid(Group, "platform-admins")],
         ),
     ];
@@ -97,11 +76,7 @@ fn people() -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
         let person = uid(Person, name);
         all.push((
             person.clone(),
-            vec![
-                ("name", string(name)),
-                ("uid", long(1001)),
-                ("gids", long_set([2001])),
-            ],
+            vec![("name", string(name)), ("uid", long(1001)), ("gids", long_set([2001]))],
             vec![],
         ));
         all.push((
@@ -127,11 +102,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
     let none = || string_set::<String>([]);
     let in_workload = || vec![workload.clone()];
     vec![
-        (
-            team_uid.clone(),
-            vec![("level", entity(Level::Baseline))],
-            vec![],
-        ),
+        (team_uid.clone(), vec![("level", entity(Level::Baseline))], vec![]),
         (namespace.clone(), vec![teams()], vec![team_uid.clone()]),
         (
             workload.clone(),
@@ -153,21 +124,12 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
         ),
         (
             uid(Object, team),
-            vec![
-                teams(),
-                ("group", string("")),
-                ("kind", string("ConfigMap")),
-                ("name", string("o")),
-            ],
+            vec![teams(), ("group", string("")), ("kind", string("ConfigMap")), ("name", string("o"))],
             vec![namespace.clone()],
         ),
         (
             uid(Door, team),
-            vec![
-                teams(),
-                ("kind", entity(DoorKind::QueueAdmission)),
-                ("detail", string("")),
-            ],
+            vec![teams(), ("kind", entity(DoorKind::QueueAdmission)), ("detail", string(""))],
             vec![namespace],
         ),
         (
@@ -183,10 +145,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 ("scheduler", string("default-scheduler")),
                 ("instanceFamilies", string_set(["p5"])),
                 ("anyInstance", boolean(false)),
-                (
-                    "nodeSelectors",
-                    string_set(["node.kubernetes.io/instance-type"]),
-                ),
+                ("nodeSelectors", string_set(["node.kubernetes.io/instance-type"])),
                 ("tolerations", none()),
                 ("gids", long_set([])),
                 ("resourceClaims", boolean(false)),
@@ -200,10 +159,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 teams(),
                 ("name", string("main")),
                 ("kind", entity(ContainerKind::Main)),
-                (
-                    "registry",
-                    string("763104351884.dkr.ecr.us-west-2.amazonaws.com"),
-                ),
+                ("registry", string("763104351884.dkr.ecr.us-west-2.amazonaws.com")),
                 ("repository", string("pytorch-training")),
                 ("accelerators", long(8)),
                 ("seesEveryGpu", boolean(false)),
@@ -235,37 +191,16 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
             ],
             in_workload(),
         ),
-        (
-            uid(ServiceAccount, team),
-            vec![teams(), ("namespace", string(team)), ("name", string("sa"))],
-            vec![],
-        ),
+        (uid(ServiceAccount, team), vec![teams(), ("namespace", string(team)), ("name", string("sa"))], vec![]),
         (
             uid(IamRole, team),
-            vec![
-                teams(),
-                ("arn", string("arn")),
-                ("account", string("1")),
-                ("name", string("role")),
-            ],
+            vec![teams(), ("arn", string("arn")), ("account", string("1")), ("name", string("role"))],
             vec![],
         ),
         (uid(Bucket, team), named(), vec![]),
         (uid(FileSystem, team), named(), vec![]),
-        (
-            uid(Model, team),
-            vec![
-                teams(),
-                ("hub", string("huggingface")),
-                ("name", string("m")),
-            ],
-            vec![],
-        ),
-        (
-            uid(Quota, team),
-            vec![teams(), ("resource", string("nvidia.com/gpu"))],
-            vec![team_uid.clone()],
-        ),
+        (uid(Model, team), vec![teams(), ("hub", string("huggingface")), ("name", string("m"))], vec![]),
+        (uid(Quota, team), vec![teams(), ("resource", string("nvidia.com/gpu"))], vec![team_uid.clone()]),
         (uid(Queue, team), named(), vec![team_uid.clone()]),
         (uid(PriorityClass, team), named(), vec![]),
         (uid(CostCenter, team), named(), vec![]),

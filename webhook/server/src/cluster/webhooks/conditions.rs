@@ -33,7 +33,8 @@ pub(super) fn changes(config: &Config, label_keys: &BTreeSet<String>) -> MatchCo
 /// Of Namespaces and the like every label counts: only the site knows which of them select something.
 pub(super) fn changes_at_all() -> MatchCondition {
     let differs = |list: &str| format!("{} != {}", map("object", list), map("oldObject", list));
-    let parts = ["request.operation != 'UPDATE'".to_owned(), content_differs(), differs("labels"), differs("annotations")];
+    let parts =
+        ["request.operation != 'UPDATE'".to_owned(), content_differs(), differs("labels"), differs("annotations")];
     condition("changes-what-matters", &parts.join(" || "))
 }
 
@@ -82,9 +83,8 @@ fn content_differs() -> String {
 }
 
 fn owners_differ() -> String {
-    let owners = |object: &str| {
-        format!("(has({object}.metadata.ownerReferences) ? {object}.metadata.ownerReferences : [])")
-    };
+    let owners =
+        |object: &str| format!("(has({object}.metadata.ownerReferences) ? {object}.metadata.ownerReferences : [])");
     format!("{} != {}", owners("object"), owners("oldObject"))
 }
 
