@@ -23,6 +23,7 @@ pub struct Authority {
     certificate_pem: String,
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
+    not_before: UnixTime,
     not_after: UnixTime,
 }
 
@@ -54,7 +55,7 @@ impl Authority {
             return Err(Error::Mismatch);
         }
         let Validity {
-            not_before: _,
+            not_before,
             not_after,
         } = validity(&parsed)?;
         let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(Error::Make)?;
@@ -62,6 +63,7 @@ impl Authority {
             certificate_pem: certificate_pem.to_owned(),
             certificate,
             issuer,
+            not_before,
             not_after,
         })
     }
@@ -78,6 +80,10 @@ impl Authority {
     /// The private key. Whoever holds it can pose as the webhook.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
+    }
+
+    pub fn not_before(&self) -> UnixTime {
+        self.not_before
     }
 
     pub fn not_after(&self) -> UnixTime {

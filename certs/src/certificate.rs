@@ -1,12 +1,17 @@
 //! A certificate chain with its private key, parsed and found to belong together.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use rustls::{InconsistentKeys, crypto::aws_lc_rs, sign::CertifiedKey};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
-use x509_parser::{certificate::X509Certificate, prelude::FromDer, time::ASN1Time};
+use x509_parser::{
+    certificate::X509Certificate,
+    extensions::{GeneralName, ParsedExtension},
+    prelude::FromDer,
+    time::ASN1Time,
+};
 
-use crate::Error;
+use crate::{Authority, Error, Names};
 
 /// A chain, leaf first, and the key that signs for it.
 ///
@@ -63,6 +68,22 @@ impl Certificate {
         self.not_after
     }
 
+    /// By name and key id, which the authority wrote into it. No proof against forgery: it tells our own leaves apart.
+    pub fn is_signed_by(&self, authority: &Authority) -> bool {
+        let (Ok(leaf), Ok(signer)) = (parse(self.leaf()), parse(authority.certificate_der())) else {
+            return false;
+        };
+        authority_key_id(&leaf).is_some_and(|id| Some(id) == subject_key_id(&signer)) && leaf.issuer() == signer.subject()
+    }
+
+    /// Whether a client that asks for any of these names accepts it.
+    pub fn speaks_for(&self, names: &Names) -> bool {
+        let Ok(leaf) = parse(self.leaf()) else { return false };
+        let Ok(Some(extension)) = leaf.subject_alternative_name() else { return false };
+        let held: Vec<String> = extension.value.general_names.iter().filter_map(name_of).collect();
+        names.texts().iter().all(|name| held.contains(name))
+    }
+
     /// The leaf, for telling one certificate from another.
     pub fn leaf(&self) -> &[u8] {
         self.certified
@@ -91,6 +112,30 @@ fn pair(
         )) => Err(Error::Mismatch),
         Err(other) => Err(Error::Key(other)),
     }
+}
+
+fn authority_key_id<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
+    certificate.iter_extensions().find_map(|extension| {
+        let ParsedExtension::AuthorityKeyIdentifier(id) = extension.parsed_extension() else { return None };
+        id.key_identifier.as_ref().map(|id| id.0)
+    })
+}
+
+fn subject_key_id<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
+    certificate.iter_extensions().find_map(|extension| {
+        let ParsedExtension::SubjectKeyIdentifier(id) = extension.parsed_extension() else { return None };
+        Some(id.0)
+    })
+}
+
+/// As [`Names::texts`] spells it.
+fn name_of(name: &GeneralName<'_>) -> Option<String> {
+    if let GeneralName::DNSName(name) = name {
+        return Some((*name).to_owned());
+    }
+    let GeneralName::IPAddress(bytes) = name else { return None };
+    let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from)).ok().map(|address| address.to_string())
 }
 
 pub(crate) struct Validity {
@@ -131,7 +176,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Authority, Names};
 
     const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
     const DAY: Duration = Duration::from_secs(86_400);

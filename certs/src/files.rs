@@ -2,14 +2,17 @@
 
 use std::{
     fs::File,
-    io::Read,
+    io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
+
+use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use crate::{Certificate, Error};
 
 pub const CHAIN_FILE: &str = "tls.crt";
 pub const KEY_FILE: &str = "tls.key";
+pub const AUTHORITY_FILE: &str = "ca.crt";
 
 /// The most that a Secret can hold; whatever is longer is not what was meant to be mounted here.
 const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
@@ -26,6 +29,22 @@ pub fn read(directory: &Path) -> Result<Certificate, Error> {
     let chain = contents(generation.join(CHAIN_FILE))?;
     let key = contents(generation.join(KEY_FILE))?;
     Certificate::from_pem(&chain, &key)
+}
+
+/// The authority beside the pair, if there is one: PEM, and nothing but certificates.
+pub fn read_authority(directory: &Path) -> Result<Option<String>, Error> {
+    let bytes = match contents(generation(directory).join(AUTHORITY_FILE)) {
+        Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+        read => read?,
+    };
+    let certificates = CertificateDer::pem_slice_iter(&bytes)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Error::ChainPem)?;
+    if certificates.is_empty() {
+        // cert-manager leaves it empty for issuers that have none to show.
+        return Ok(None);
+    }
+    String::from_utf8(bytes).map(Some).map_err(|_| Error::EmptyChain)
 }
 
 fn generation(directory: &Path) -> PathBuf {
@@ -107,6 +126,18 @@ mod tests {
             read(path).expect("reads").leaf(),
             second.certificate().expect("reads back").leaf()
         );
+    }
+
+    #[test]
+    fn an_authority_may_lie_beside_or_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        assert!(matches!(read_authority(path), Ok(None)));
+        fs::write(path.join(AUTHORITY_FILE), "").expect("writes");
+        assert!(matches!(read_authority(path), Ok(None)));
+        let authority = Authority::create("test", DAY, NOW).expect("creates");
+        fs::write(path.join(AUTHORITY_FILE), authority.certificate_pem()).expect("writes");
+        assert_eq!(read_authority(path).expect("reads").as_deref(), Some(authority.certificate_pem()));
     }
 
     #[test]

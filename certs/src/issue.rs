@@ -31,6 +31,19 @@ impl Names {
         }
         Ok(Self(names))
     }
+
+    /// Each name as it was given; addresses in their shortest spelling.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let Self(names) = self;
+        let text = |name: &SanType| {
+            if let SanType::DnsName(name) = name {
+                return Some(name.to_string());
+            }
+            let SanType::IpAddress(address) = name else { return None };
+            Some(address.to_string())
+        };
+        names.iter().filter_map(text).collect()
+    }
 }
 
 fn parse_name(name: &str) -> Result<SanType, Error> {

@@ -9,6 +9,8 @@
 //! on one machine, and for tests. Only aws-lc-rs does cryptography here: a second provider in the build makes rustls
 //! panic when it looks for the default one.
 //!
+//! `rotation` says when to renew and to rotate; whoever stores the result is outside.
+//!
 //! Time is an argument wherever a validity is judged.
 
 pub mod authority;
@@ -17,6 +19,7 @@ mod error;
 pub mod files;
 pub mod issue;
 pub mod resolver;
+pub mod rotation;
 
 pub use authority::Authority;
 pub use certificate::Certificate;

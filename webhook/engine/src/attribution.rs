@@ -512,7 +512,7 @@ fn is_pod(review: &Review) -> bool {
 
 /// Older than the gate's rule over the namespace.
 fn is_older(meta: &Meta, team: &Team) -> bool {
-    matches!((meta.created, team.spec.governed_since), (Some(created), Some(since)) if created < since)
+    matches!((meta.created, team.governed_since(&meta.namespace)), (Some(created), Some(since)) if created < since)
 }
 
 /// What cannot be read is taken for a workload: it must have an owner.

@@ -53,19 +53,33 @@ pub struct OwnerReference {
 }
 
 impl Cluster {
-    /// Adds or replaces an object; one without uid cannot be an owner and is found by name only.
-    pub fn insert(&mut self, object: Value) {
+    /// Adds or replaces an object; one without uid cannot be an owner and is found by name only. Another of the same name
+    /// is an earlier incarnation, and goes.
+    pub fn insert(&mut self, mut object: Value) {
         let meta = Meta::read(&object, None);
+        trim(&mut object);
         let uid = if meta.uid.is_empty() { format!("{}/{}/{}", meta.kind, meta.namespace, meta.name) } else { meta.uid.clone() };
-        self.by_name.insert(name(&meta.group, &meta.kind, &meta.namespace, &meta.name), uid.clone());
+        let name = name(&meta.group, &meta.kind, &meta.namespace, &meta.name);
+        if let Some(before) = self.by_name.insert(name, uid.clone()).filter(|before| *before != uid) {
+            self.by_uid.remove(&before);
+        }
         self.by_uid.insert(uid, Arc::new(StoredObject { meta, object }));
     }
 
+    /// What has taken the name of the removed object since stays.
     pub fn remove(&mut self, uid: &str) {
         if let Some(gone) = self.by_uid.remove(uid) {
             let Meta { group, kind, namespace, name: object_name, .. } = &gone.meta;
-            self.by_name.remove(&name(group, kind, namespace, object_name));
+            let name = name(group, kind, namespace, object_name);
+            if self.by_name.get(&name).is_some_and(|named| named == uid) {
+                self.by_name.remove(&name);
+            }
         }
+    }
+
+    /// Everything, in no order.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<StoredObject>> {
+        self.by_uid.values()
     }
 
     pub fn of_uid(&self, uid: &str) -> Option<&Arc<StoredObject>> {
@@ -125,6 +139,22 @@ impl OwnerReference {
     }
 }
 
+/// Takes away what no decision reads and what makes up most of an object: a cluster holds tens of thousands of them.
+/// Of a Pod's status the phase stays, since a finished pod holds nothing.
+fn trim(object: &mut Value) {
+    let phase = json::text(object, &["status", "phase"]).map(str::to_owned);
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.remove("status");
+    if let Some(phase) = phase {
+        fields.insert("status".to_owned(), serde_json::json!({ "phase": phase }));
+    }
+    let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    metadata.remove("managedFields");
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
 /// `apps/v1` -> `apps`, `v1`; the core group is empty.
 pub fn group_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
@@ -137,4 +167,58 @@ fn made_by_controller_manager(object: &Value) -> bool {
             && json::at(entry, &["fieldsV1", "f:spec"]).is_some()
             && json::text(entry, &["subresource"]).is_none()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(name: &str, uid: &str) -> Value {
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"namespace": "ns", "name": name, "uid": uid}})
+    }
+
+    #[test]
+    fn an_earlier_incarnation_goes_and_its_late_removal_harms_nobody() {
+        let mut cluster = Cluster::default();
+        cluster.insert(job("train", "old"));
+        cluster.insert(job("train", "new"));
+        assert!(cluster.of_uid("old").is_none());
+        cluster.remove("old");
+        let found = cluster.named("batch", "job", "ns", "train").expect("is there");
+        assert_eq!(found.meta.uid, "new");
+        cluster.remove("new");
+        assert!(cluster.named("batch", "job", "ns", "train").is_none());
+    }
+
+    #[test]
+    fn is_trimmed_after_its_metadata_is_read() {
+        let mut cluster = Cluster::default();
+        let fields = json!([{"manager": "kube-controller-manager", "fieldsV1": {"f:spec": {}}}]);
+        cluster.insert(json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "p",
+                "uid": "u",
+                "managedFields": fields,
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"},
+            },
+            "spec": {"x": 1},
+            "status": {"phase": "Running", "podIP": "10.0.0.1"},
+        }));
+        let stored = cluster.of_uid("u").expect("is there");
+        assert!(stored.meta.made_by_controller_manager);
+        assert_eq!(
+            stored.object,
+            json!({
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "p", "uid": "u", "annotations": {"a": "b"}},
+                "spec": {"x": 1},
+                "status": {"phase": "Running"},
+            })
+        );
+    }
 }

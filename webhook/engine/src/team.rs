@@ -1,17 +1,21 @@
-//! Teams as a platform engineer declares them. One YAML shape, read from files offline and later served as a CRD.
+//! Teams as a platform engineer declares them. One YAML shape, read from files offline and served as a CRD in a cluster.
 //!
 //! Two types: [`TeamFile`] is what was typed; [`Teams`] is what it means, indexed and free of overlap. A namespace, a
-//! role or a claim that two files declare would let one team reach another, so it is refused with both places named.
+//! role or a claim that two files declare would let one team reach another, so it is refused with both places named; in
+//! a cluster, where nobody waits for the refusal, [`served`] settles it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::amounts::ResourceName;
 use crate::identity::{Arn, IamCaller, IamName};
 use crate::stamp::SubmitterName;
 use crate::vocabulary::Level;
+
+pub mod served;
 
 /// `apiVersion` of a team file.
 pub const API_VERSION: &str = "cedargate.dev/v1alpha1";
@@ -32,14 +36,16 @@ pub struct TeamMetadata {
     pub name: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct TeamSpec {
     /// Namespaces whose every pod is the team's. Empty for a team that only names platform people.
     pub namespaces: Vec<String>,
-    /// When both webhook configurations held the namespaces (RFC 3339). Roots older than this are legacy.
+    /// When both webhook configurations held the namespaces (RFC 3339). Roots older than this are legacy. In a cluster the
+    /// gate finds this out itself, for each namespace, and says it in `status`; what is written here counts only offline.
     pub governed_since: Option<jiff::Timestamp>,
-    /// Pod Security level.
+    /// Pod Security level. Default: baseline.
+    #[schemars(extend("enum" = ["baseline", "restricted"]), with = "Option<String>")]
     pub level: Option<Level>,
     pub members: Vec<Member>,
     /// The people table: POSIX ids, home and groups of those who need them.
@@ -68,7 +74,7 @@ pub struct TeamSpec {
 }
 
 /// Who belongs to the team: exactly one of `permissionSet`, `role`, `user`, `serviceAccount`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Member {
     /// IAM Identity Center permission set, without `AWSReservedSSO_` and suffix.
@@ -93,7 +99,7 @@ pub struct Member {
     pub username: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum PersonFrom {
     /// The raw session name. Only where the session name is not the caller's choice.
@@ -106,7 +112,7 @@ pub enum PersonFrom {
     None,
 }
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Person {
     /// As the session or the member gives it, with `@`.
@@ -118,7 +124,7 @@ pub struct Person {
     pub supplemental_groups: Vec<u32>,
 }
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Group {
     pub name: String,
@@ -130,7 +136,7 @@ pub struct Group {
 }
 
 /// A directory that pods of the team get. With `{home}` in `subPath` or `mountPath` it is the submitter's own.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Storage {
     /// Volume name within the pod.
@@ -147,7 +153,7 @@ pub struct Storage {
 }
 
 /// Whether POSIX ids keep people apart on a storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Posix {
     /// Ids are set where the pod sets none.
@@ -159,17 +165,19 @@ pub enum Posix {
     Off,
 }
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Quota {
     pub mode: QuotaMode,
     /// By extended resource, in units. A resource that is counted and not listed has limit 0.
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub limit: BTreeMap<ResourceName, u64>,
     /// Limit plus what may be borrowed. Default: the limit.
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub ceiling: BTreeMap<ResourceName, u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum QuotaMode {
     /// Exact, by compare-and-swap.
@@ -201,6 +209,10 @@ pub struct Team {
     pub name: String,
     pub level: Level,
     pub spec: TeamSpec,
+    /// By namespace, what the cluster knows better than `spec.governedSince`.
+    pub governed: BTreeMap<String, jiff::Timestamp>,
+    /// The Team object is gone, and pods of it are left.
+    pub vanished: bool,
 }
 
 /// A person as a member of a team.
@@ -244,11 +256,16 @@ impl Teams {
 
     fn insert(&mut self, file: TeamFile) {
         let TeamFile { api_version: _, kind: _, metadata: TeamMetadata { name }, spec } = file;
-        let team = Arc::new(Team { level: spec.level.unwrap_or(Level::Baseline), name: name.clone(), spec });
+        let level = spec.level.unwrap_or(Level::Baseline);
+        self.insert_team(Team { name, level, spec, governed: BTreeMap::new(), vanished: false });
+    }
+
+    fn insert_team(&mut self, team: Team) {
+        let team = Arc::new(team);
         for namespace in &team.spec.namespaces {
             self.by_namespace.insert(namespace.clone(), Arc::clone(&team));
         }
-        self.teams.insert(name, team);
+        self.teams.insert(team.name.clone(), team);
     }
 
     /// Digest over what the files say, in the order of their names.
@@ -333,6 +350,11 @@ impl Teams {
 }
 
 impl Team {
+    /// From when on the gate has seen what is created in a namespace of the team. `None`: always.
+    pub fn governed_since(&self, namespace: &str) -> Option<jiff::Timestamp> {
+        self.governed.get(namespace).copied().or(self.spec.governed_since)
+    }
+
     /// What pods get that name no service account.
     pub fn default_service_account(&self) -> &str {
         self.spec.service_accounts.first().map_or("default", String::as_str)
@@ -510,6 +532,10 @@ impl Claimed {
         problems
     }
 
+    fn holds(&self, kind: &'static str, name: &str) -> bool {
+        self.things.contains_key(&(kind, name.to_owned()))
+    }
+
     fn take(&mut self, at: &str, kind: &'static str, name: String) -> Option<TeamError> {
         match self.things.get(&(kind, name.clone())) {
             Some(first) => Some(claimed_twice(at, kind, &name, first)),
@@ -523,9 +549,13 @@ impl Claimed {
     /// Two entries overlap where one caller could match both: a pin that one leaves open matches any.
     fn take_member(&mut self, at: &str, member: &Member) -> Option<TeamError> {
         let first = self.members.iter().find(|(_, other)| other.overlaps(member));
-        let problem = first.map(|(first, _)| claimed_twice(at, "member", member.name(), first));
-        self.members.push((at.to_owned(), member.clone()));
-        problem
+        match first {
+            Some((first, _)) => Some(claimed_twice(at, "member", member.name(), first)),
+            None => {
+                self.members.push((at.to_owned(), member.clone()));
+                None
+            }
+        }
     }
 }
 

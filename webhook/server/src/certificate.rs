@@ -7,8 +7,9 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use certs::{Error, Resolver, UnixTime, files};
+use tokio::sync::watch;
 
-use crate::{Check, Readiness};
+use crate::{Check, Readiness, cluster::governor::Trust};
 
 /// How often to look; small beside kubelet's own delay.
 pub const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -40,6 +41,34 @@ pub async fn follow(
             Err(_panicked) => tracing::error!("looking for a new certificate ended in a panic"),
         }
         judge(&resolver, &readiness, UnixTime::now());
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// Keeps `trust` at the authority that lies beside the certificate (`ca.crt`, as cert-manager writes it); without one, API
+/// servers trust what their system trusts. Never ends: drop it, or abort its task.
+pub async fn follow_trust(
+    directory: PathBuf,
+    trust: watch::Sender<Option<Trust>>,
+    every: Duration,
+) {
+    loop {
+        let directory = directory.clone();
+        match tokio::task::spawn_blocking(move || files::read_authority(&directory)).await {
+            Ok(Ok(found)) => {
+                let found = Some(found.map_or(Trust::System, Trust::Bundle));
+                trust.send_if_modified(|current| {
+                    let changed = *current != found;
+                    *current = found;
+                    changed
+                });
+            }
+            Ok(Err(error)) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "authority not read"
+            ),
+            Err(_panicked) => tracing::error!("looking for an authority ended in a panic"),
+        }
         tokio::time::sleep(every).await;
     }
 }

@@ -1,5 +1,6 @@
 //! The engine behind the HTTP layer: read, evaluate on one snapshot, hold what must be held, answer with its record.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use engine::snapshot::Snapshot;
 use engine::verdict::{Answer, ReasonCode};
 use tokio::time::Instant;
 
+use crate::cluster::lookup::{self, Lookup};
+use crate::cluster::team_write::refuse_team_write;
 use crate::decide::{Answered, Decide, Endpoint, Line, Refusal};
 use crate::ledger::{LedgerStore, Swap};
 
@@ -22,21 +25,35 @@ use crate::ledger::{LedgerStore, Swap};
 pub struct Decider<L> {
     snapshot: Arc<ArcSwap<Snapshot>>,
     ledgers: Arc<L>,
+    lookup: Option<Arc<dyn Lookup>>,
 }
 
 /// What is left of the time when the ledger is given up: enough to answer and to write the record.
 const ANSWER_IN: Duration = Duration::from_millis(200);
 
+/// Owners between a pod and its root that may all be too new to be known here. Each is asked for once.
+const MAX_LOOKUPS: usize = 4;
+
 impl<L: LedgerStore> Decider<L> {
     pub fn new(snapshot: Arc<ArcSwap<Snapshot>>, ledgers: Arc<L>) -> Self {
-        Self { snapshot, ledgers }
+        Self { snapshot, ledgers, lookup: None }
+    }
+
+    /// Asks there for an owner or a target that the snapshot does not hold.
+    pub fn with_lookup(self, lookup: Arc<dyn Lookup>) -> Self {
+        Self { lookup: Some(lookup), ..self }
     }
 
     async fn judged(&self, review: &Review, phase: Phase, deadline: Instant) -> (Answer, Record) {
         // One snapshot to the end: a policy swap in the middle of a review must not mix two sets.
         let snapshot = self.snapshot.load_full();
         let started = Instant::now();
-        let evaluation = pipeline::evaluate(review, phase, &snapshot, jiff::Timestamp::now());
+        let (evaluation, snapshot) = match self.evaluated(review, phase, snapshot, deadline).await {
+            Evaluated::Final(evaluation, snapshot) => (evaluation, snapshot),
+            Evaluated::Unknown(evaluation, message) => {
+                return evaluation.retry_later(review, ReasonCode::Unattributed, &message);
+            }
+        };
         let evaluated = Instant::now();
         let (answer, record) = match phase {
             Phase::Validate if evaluation.reservation.is_some() && !evaluation.is_refused() => {
@@ -50,6 +67,28 @@ impl<L: LedgerStore> Decider<L> {
             reserve_micros: micros(evaluated.elapsed()),
         };
         (answer, Record { took: Some(took), ..record })
+    }
+
+    /// Evaluates, and once more with each object that was missing.
+    async fn evaluated(&self, review: &Review, phase: Phase, mut snapshot: Arc<Snapshot>, deadline: Instant) -> Evaluated {
+        let mut asked = BTreeSet::new();
+        loop {
+            let mut evaluation = pipeline::evaluate(review, phase, &snapshot, jiff::Timestamp::now());
+            if phase == Phase::Validate {
+                evaluation.refusals.extend(refuse_team_write(review, &snapshot));
+            }
+            let Some(lookup) = self.lookup.as_ref().filter(|_| asked.len() < MAX_LOOKUPS) else {
+                return Evaluated::Final(evaluation, snapshot);
+            };
+            let wanted = lookup::wanted(review, &evaluation, &snapshot).filter(|wanted| asked.insert(wanted.clone()));
+            let Some(wanted) = wanted else { return Evaluated::Final(evaluation, snapshot) };
+            match tokio::time::timeout_at(deadline - ANSWER_IN, lookup.fetch(&wanted)).await {
+                Ok(Ok(Some(object))) => snapshot = Arc::new(lookup::with(&snapshot, object)),
+                Ok(Ok(None)) => return Evaluated::Final(evaluation, snapshot),
+                Ok(Err(error)) => return Evaluated::Unknown(evaluation, unknown(&wanted.name, &error.to_string())),
+                Err(_) => return Evaluated::Unknown(evaluation, unknown(&wanted.name, "no time is left")),
+            }
+        }
     }
 
     /// The compare-and-swap loop. Policies are asked inside it, so that what they see of the usage is exact.
@@ -91,6 +130,19 @@ impl<L: LedgerStore> Decider<L> {
         );
         Answered::review(body(&answer), Line::Optional(record.line()))
     }
+}
+
+/// What became of an evaluation that may have had to ask the API server.
+#[expect(clippy::large_enum_variant, reason = "one for each review, and moved once")]
+enum Evaluated {
+    /// With the snapshot that it was made on.
+    Final(Evaluation, Arc<Snapshot>),
+    /// Nobody knows what is missing: not now, and why.
+    Unknown(Evaluation, String),
+}
+
+fn unknown(name: &str, why: &str) -> String {
+    format!("whether `{name}` exists cannot be found out now ({why}); try again in a moment")
 }
 
 impl<L: LedgerStore> Decide for Decider<L> {

@@ -9,6 +9,8 @@
 //!  kubelet ----------> /readyz <----+-- readiness <-- certificate, policies, state, decision log, drain
 //! ```
 //!
+//! [`cluster`] keeps the state that is decided on, and [`policy_directory`] the policies; [`Server`] needs neither.
+//!
 //! [`Server::run`] serves until the future it is given ends, and returns when the last answer is out:
 //!
 //! ```no_run
@@ -40,6 +42,7 @@
 
 mod body;
 pub mod certificate;
+pub mod cluster;
 pub mod deadline;
 pub mod decide;
 pub mod decider;
@@ -48,6 +51,7 @@ pub mod drain;
 pub mod http;
 pub mod ledger;
 pub mod listen;
+pub mod policy_directory;
 pub mod readiness;
 pub mod runtime;
 mod serve;

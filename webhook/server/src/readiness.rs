@@ -33,10 +33,13 @@ impl Check {
     }
 }
 
+/// Passed, perhaps with something to know all the same; or why not.
+type Standing = Result<Option<String>, String>;
+
 /// The checks and how they stand. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Readiness {
-    checks: Arc<Mutex<BTreeMap<Check, Result<(), String>>>>,
+    checks: Arc<Mutex<BTreeMap<Check, Standing>>>,
 }
 
 impl Readiness {
@@ -47,14 +50,19 @@ impl Readiness {
             .into_iter()
             .map(|check| (check, Err("not yet".to_owned())))
             .collect();
-        checks.insert(Check::Serving, Ok(()));
+        checks.insert(Check::Serving, Ok(None));
         Self {
             checks: Arc::new(Mutex::new(checks)),
         }
     }
 
     pub fn pass(&self, check: Check) {
-        self.set(check, Ok(()));
+        self.set(check, Ok(None));
+    }
+
+    /// It holds, and whoever is on call should know: `note` is read as the `why` of [`Self::fail`] is.
+    pub fn pass_with(&self, check: Check, note: impl Into<String>) {
+        self.set(check, Ok(Some(note.into())));
     }
 
     /// `why` is read by whoever is on call: what is wrong, without secrets.
@@ -75,13 +83,14 @@ impl Readiness {
         )
     }
 
-    fn set(&self, check: Check, state: Result<(), String>) {
+    fn set(&self, check: Check, state: Standing) {
         let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
         let before = checks.insert(check, state.clone());
         drop(checks);
         match (&state, before == Some(state.clone())) {
             (_, true) => {}
-            (Ok(()), false) => tracing::info!(check = check.name(), "check passes"),
+            (Ok(None), false) => tracing::info!(check = check.name(), "check passes"),
+            (Ok(Some(note)), false) => tracing::warn!(check = check.name(), note, "check passes, with a note"),
             (Err(why), false) => tracing::warn!(check = check.name(), why, "check fails"),
         }
     }
@@ -89,7 +98,7 @@ impl Readiness {
 
 /// How the checks stood at one moment. Prints as Kubernetes' own health endpoints do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report(BTreeMap<Check, Result<(), String>>);
+pub struct Report(BTreeMap<Check, Standing>);
 
 impl Report {
     pub fn is_ready(&self) -> bool {
@@ -101,7 +110,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (check, state) in &self.0 {
             match state {
-                Ok(()) => writeln!(f, "[+]{} ok", check.name())?,
+                Ok(None) => writeln!(f, "[+]{} ok", check.name())?,
+                Ok(Some(note)) => writeln!(f, "[+]{} ok: {note}", check.name())?,
                 Err(why) => writeln!(f, "[-]{} failed: {why}", check.name())?,
             }
         }
@@ -129,6 +139,13 @@ mod tests {
         let report = "[+]certificate ok\n[+]policies ok\n[+]serving ok\nready\n";
         assert_eq!(readiness.report().to_string(), report);
         assert!(readiness.is_ready());
+    }
+
+    #[test]
+    fn a_note_shows_and_harms_nothing() {
+        let readiness = Readiness::requiring([Check::Policies]);
+        readiness.pass_with(Check::Policies, "newer files are refused");
+        assert_eq!(readiness.report().to_string(), "[+]policies ok: newer files are refused\n[+]serving ok\nready\n");
     }
 
     #[test]

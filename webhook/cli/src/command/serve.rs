@@ -1,4 +1,7 @@
-//! `cedargate serve`: the webhook itself.
+//! `cedargate serve`: the webhook itself, in a cluster or on files alone.
+
+mod certificate;
+mod cluster;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,33 +11,40 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
-use certs::{Resolver, UnixTime};
+use engine::policies::{SourceFile, starter_schema};
+use engine::snapshot::Snapshot;
+use server::cluster::governor::Reports;
 use server::decider::Decider;
 use server::ledger::InMemory;
-use server::{Check, Gate, Readiness, Server, certificate, decision_log, listen, runtime};
+use server::policy_directory::{self, PolicyDirectory};
+use server::{Check, Gate, Readiness, Server, decision_log, listen, runtime};
+use tokio::sync::watch;
 
-use crate::inputs::Inputs;
+use crate::inputs::{Inputs, read};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     inputs: Inputs,
+    #[command(flatten)]
+    cluster: cluster::Arguments,
+    #[command(flatten)]
+    certificate: certificate::Arguments,
     /// Address to listen on.
     #[arg(long, default_value = "[::]:8443")]
     listen: SocketAddr,
-    /// Directory with tls.crt and tls.key, as a mounted Secret has them; changes are noticed.
-    #[arg(long, value_name = "DIR")]
-    certificates: PathBuf,
     /// Decision log. Default: standard output.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let Arguments { inputs, listen: address, certificates, log } = arguments;
+    let Arguments { inputs, cluster, certificate, listen: address, log } = arguments;
     // The decision log has standard output; everything else goes to standard error.
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
-    let loaded = inputs.load()?;
+    let place = cluster.place()?;
+    let policies = reloading(&inputs)?;
+    let loaded = place.inputs(inputs)?.load()?;
     let readiness = Readiness::requiring([Check::Certificate, Check::Policies, Check::State]);
     let sink = match &log {
         Some(path) => decision_log::file(path)?,
@@ -42,18 +52,24 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     };
     let (log, writer) = decision_log::start(sink, Default::default(), readiness.clone())?;
     readiness.pass(Check::Policies);
-    readiness.pass(Check::State);
     let ledgers = Arc::new(InMemory::new(loaded.state.ledgers()));
-    let decider = Decider::new(Arc::new(ArcSwap::from_pointee(loaded.snapshot)), ledgers);
+    let snapshots = Arc::new(ArcSwap::from_pointee(place.snapshot(loaded.snapshot)));
     runtime::build()?.block_on(async {
-        let first = certs::files::read(&certificates).with_context(|| certificates.display().to_string())?;
-        let resolver = Arc::new(Resolver::new(first, UnixTime::now())?);
-        tokio::spawn(certificate::follow(
-            certificates,
-            Arc::clone(&resolver),
-            readiness.clone(),
-            certificate::LOOK_EVERY,
-        ));
+        let connected = place.connect().await?;
+        let (trust, trusted) = watch::channel(None);
+        let reports = Arc::new(Reports::default());
+        let resolver = certificate.serve(connected.as_ref(), trust, Arc::clone(&reports), readiness.clone()).await?;
+        if let Some(policies) = policies {
+            follow(policies, &snapshots, &readiness);
+        }
+        let decider = Decider::new(Arc::clone(&snapshots), ledgers);
+        let decider = match connected {
+            Some(connected) => decider.with_lookup(connected.start(snapshots, readiness.clone(), trusted, reports).lookup),
+            None => {
+                readiness.pass(Check::State);
+                decider
+            }
+        };
         let server = Server {
             listener: tokio::net::TcpListener::bind(address).await.with_context(|| address.to_string())?,
             tls: listen::tls(resolver)?,
@@ -68,4 +84,24 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     // Longer than any write to a healthy disk; what is still unwritten then is lost, and the exit says so.
     writer.close(Duration::from_secs(5)).map_err(|_| anyhow::anyhow!("the decision log was not written out"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A directory of policies is followed; the embedded ones cannot change.
+fn reloading(inputs: &Inputs) -> Result<Option<PolicyDirectory>> {
+    let Some(directory) = inputs.policies.clone() else { return Ok(None) };
+    let schema = match &inputs.schema {
+        Some(path) => SourceFile::new(path.display().to_string(), read(path)?),
+        None => starter_schema(),
+    };
+    Ok(Some(PolicyDirectory { directory, schema }))
+}
+
+fn follow(policies: PolicyDirectory, snapshots: &Arc<ArcSwap<Snapshot>>, readiness: &Readiness) {
+    tokio::spawn(policy_directory::follow(
+        policies,
+        Arc::clone(snapshots),
+        readiness.clone(),
+        Arc::default(),
+        policy_directory::LOOK_EVERY,
+    ));
 }

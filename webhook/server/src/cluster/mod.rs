@@ -1,0 +1,127 @@
+//! The gate in its cluster: what it watches, what it writes.
+//!
+//! ```text
+//!  API server --watch--> watches --> index --publish--> Snapshot --> Decider <--lookup-- (one GET for what is missing)
+//!       ^                              |
+//!       |                              +--> governor --> webhook configurations, status of Teams
+//!       +--<-- Secret: authority and serving certificate --> Resolver
+//! ```
+//!
+//! The index is synchronous and knows no client; everything that waits is around it. [`start`] puts it together.
+
+pub mod governor;
+pub mod index;
+pub mod lookup;
+pub mod publish;
+pub mod resources;
+pub mod secret;
+pub mod team_object;
+pub mod team_write;
+pub mod watches;
+pub mod webhooks;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use engine::snapshot::Snapshot;
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use tokio::sync::watch;
+
+use crate::Readiness;
+use governor::{Governor, Reports, Trust};
+use index::Index;
+use lookup::{ApiLookup, Lookup};
+use publish::State;
+use resources::Resources;
+use watches::Watches;
+use webhooks::Target;
+
+/// How long to wait before asking an API server again that did not answer at the start.
+const RETRY_EVERY: Duration = Duration::from_secs(2);
+
+/// A client that may stand in what is printed. Clones share its connections.
+#[derive(Clone)]
+pub struct ApiServer(Client);
+
+impl ApiServer {
+    pub fn new(client: Client) -> Self {
+        Self(client)
+    }
+
+    pub fn client(&self) -> Client {
+        self.0.clone()
+    }
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServer").finish_non_exhaustive()
+    }
+}
+
+/// What it takes to live in a cluster.
+#[derive(Debug)]
+pub struct Options {
+    pub api_server: ApiServer,
+    /// Holds configuration and policies; Teams and objects are put in as they become known.
+    pub snapshots: Arc<ArcSwap<Snapshot>>,
+    pub readiness: Readiness,
+    /// Where API servers find the gate; `None` leaves the webhook configurations and the Teams' status alone.
+    pub target: Option<Target>,
+    pub trust: watch::Receiver<Option<Trust>>,
+    pub reports: Arc<Reports>,
+}
+
+/// What runs, for whoever asks it.
+#[derive(Debug)]
+pub struct Running {
+    /// For [`crate::decider::Decider::with_lookup`].
+    pub lookup: Arc<dyn Lookup>,
+    /// For metrics: [`publish::State::counters`], and [`Index::report`] of its index.
+    pub state: Arc<State>,
+}
+
+/// Starts everything and returns at once; [`crate::Check::State`] passes when the cluster is known. Call it within a
+/// runtime: its tasks end with that.
+pub fn start(options: Options) -> Running {
+    let Options { api_server, snapshots, readiness, target, trust, reports } = options;
+    let config = Arc::clone(&snapshots.load().config);
+    let known = Arc::new(ArcSwap::from_pointee(Resources::new(resources::built_in())));
+    let state = Arc::new(State::new(Index::new(Arc::clone(&config))));
+    let running =
+        Running { lookup: Arc::new(ApiLookup::new(api_server.clone(), Arc::clone(&known))), state: Arc::clone(&state) };
+    tokio::spawn(async move {
+        if target.is_some() {
+            remember(&api_server, &state).await;
+        }
+        let watches = Watches::start(api_server.clone(), Arc::clone(&config), Arc::clone(&state), known).await;
+        tokio::spawn(watches.follow_definitions());
+        tokio::spawn(publish::publish(Arc::clone(&state), snapshots, readiness.clone()));
+        if let Some(target) = target {
+            governor::govern(Governor { api_server, config, target, state, readiness, trust, reports }).await;
+        }
+    });
+    running
+}
+
+/// The gate's own resources, as the API server must know them.
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![team_object::definition()]
+}
+
+/// Before any Team is known, so that what vanished while nobody ran is not taken for free.
+async fn remember(api_server: &ApiServer, state: &State) {
+    loop {
+        match governor::remembered(&api_server.client()).await {
+            Ok(vanished) => return state.change(|index| index.remember(vanished, Timestamp::now())),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the webhook configuration");
+                tokio::time::sleep(RETRY_EVERY).await;
+            }
+        }
+    }
+}

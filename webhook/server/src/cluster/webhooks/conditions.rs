@@ -1,0 +1,127 @@
+//! Match conditions: CEL that the API server evaluates itself, before it calls anybody. They keep the gate out of
+//! bookkeeping, so that finalizers come off and status is written whether the gate is up or down.
+//!
+//! An expression that fails counts as a failed webhook: every optional field is asked for with `has` first.
+
+use std::collections::BTreeSet;
+
+use engine::config::Config;
+use engine::vocabulary::ComponentKind;
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+
+/// Prefixes of labels and annotations that decide something: ours, the queue's, the role's.
+const GOVERNED_PREFIXES: [&str; 3] = ["cedargate.dev/", "kueue.x-k8s.io/", "eks.amazonaws.com/"];
+
+/// An UPDATE counts if anything but metadata and status differs, the owners do, or a governed key does.
+pub(super) fn changes(config: &Config, label_keys: &BTreeSet<String>) -> MatchCondition {
+    let cleaners = usernames(config, ComponentKind::GarbageCollector);
+    condition(
+        "changes-what-matters",
+        &[
+            "request.operation != 'UPDATE'".to_owned(),
+            "(has(request.subResource) && request.subResource != '')".to_owned(),
+            content_differs(),
+            // The garbage collector takes away what points to owners that are gone.
+            format!("({} && !({USERNAME} in [{}]))", owners_differ(), quoted(cleaners.iter().map(String::as_str))),
+            keys_differ("labels", label_keys),
+            keys_differ("annotations", label_keys),
+        ]
+        .join(" || "),
+    )
+}
+
+/// Of Namespaces and the like every label counts: only the site knows which of them select something.
+pub(super) fn changes_at_all() -> MatchCondition {
+    let differs = |list: &str| format!("{} != {}", map("object", list), map("oldObject", list));
+    let parts = ["request.operation != 'UPDATE'".to_owned(), content_differs(), differs("labels"), differs("annotations")];
+    condition("changes-what-matters", &parts.join(" || "))
+}
+
+/// Kubelets write status; what they create is judged.
+pub(super) fn not_the_status_of_a_node() -> MatchCondition {
+    condition(
+        "not-status-by-a-node",
+        "!(has(request.subResource) && request.subResource == 'status' && has(request.userInfo.groups) && \
+         'system:nodes' in request.userInfo.groups)",
+    )
+}
+
+/// Every pod is bound once, by the scheduler; anybody else who binds is judged.
+pub(super) fn not_the_scheduler() -> MatchCondition {
+    condition(
+        "not-binding-by-the-scheduler",
+        &format!(
+            "!(has(request.subResource) && request.subResource == 'binding' && {USERNAME} == 'system:kube-scheduler')"
+        ),
+    )
+}
+
+/// People and roles of IAM, by what only the authenticator of EKS writes. Outside the team namespaces nobody else matters.
+pub(super) fn by_iam() -> MatchCondition {
+    condition(
+        "by-iam",
+        "(has(request.userInfo.uid) && request.userInfo.uid.startsWith('aws-iam-authenticator:')) || \
+         (has(request.userInfo.extra) && ('arn' in request.userInfo.extra || 'canonicalArn' in request.userInfo.extra))",
+    )
+}
+
+/// What the gate itself writes must not need the gate.
+pub(super) fn not_by_the_gate(config: &Config) -> MatchCondition {
+    let own = username_of(&config.own_service_account);
+    condition("not-by-the-gate", &format!("{USERNAME} != '{own}'"))
+}
+
+const USERNAME: &str = "(has(request.userInfo.username) ? request.userInfo.username : '')";
+
+fn content_differs() -> String {
+    let content = "!(k in ['metadata', 'status'])";
+    format!(
+        "object.exists(k, {content} && (!(k in oldObject) || object[k] != oldObject[k])) || \
+         oldObject.exists(k, {content} && !(k in object))"
+    )
+}
+
+fn owners_differ() -> String {
+    let owners = |object: &str| {
+        format!("(has({object}.metadata.ownerReferences) ? {object}.metadata.ownerReferences : [])")
+    };
+    format!("{} != {}", owners("object"), owners("oldObject"))
+}
+
+fn keys_differ(list: &str, label_keys: &BTreeSet<String>) -> String {
+    let prefixes = GOVERNED_PREFIXES.map(|prefix| format!("k.startsWith('{prefix}')"));
+    let names = (list == "labels" && !label_keys.is_empty())
+        .then(|| format!("k in [{}]", quoted(label_keys.iter().map(String::as_str))));
+    let governed = prefixes.into_iter().chain(names).collect::<Vec<_>>().join(" || ");
+    let (new, old) = (map("object", list), map("oldObject", list));
+    format!(
+        "{new}.exists(k, ({governed}) && (!(k in {old}) || {new}[k] != {old}[k])) || \
+         {old}.exists(k, ({governed}) && !(k in {new}))"
+    )
+}
+
+fn map(object: &str, list: &str) -> String {
+    format!("(has({object}.metadata.{list}) ? {object}.metadata.{list} : {{}})")
+}
+
+fn usernames(config: &Config, kind: ComponentKind) -> Vec<String> {
+    let of_kind = config.controllers.iter().filter(|controller| controller.kind == Some(kind));
+    let name = |controller: &engine::config::Controller| {
+        controller.user.clone().or_else(|| controller.service_account.as_deref().map(username_of))
+    };
+    of_kind.filter_map(name).collect()
+}
+
+fn username_of(service_account: &str) -> String {
+    format!("system:serviceaccount:{}", service_account.replace('/', ":"))
+}
+
+/// Names come from configuration and label keys; neither may end the string they stand in.
+fn quoted<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let escaped = texts.map(|text| text.replace('\\', "\\\\").replace('\'', "\\'"));
+    escaped.map(|text| format!("'{text}'")).collect::<Vec<_>>().join(", ")
+}
+
+fn condition(name: &str, expression: &str) -> MatchCondition {
+    MatchCondition { name: name.to_owned(), expression: expression.to_owned() }
+}
