@@ -28,7 +28,10 @@ pub fn run(path: &std::path::Path) -> Result<Failures> {
     let start = Start { plan: Plan::of_data()?, state: json!({}), review: None, caller: None };
     let file = path.file_stem().unwrap_or_default().to_string_lossy();
     let mut failures = Failures::new();
-    start.run(&file, &case, &mut failures).with_context(|| path.display().to_string())?;
+    // What was found before a step that cannot be run says most about why.
+    if let Err(error) = start.run(&file, &case, &mut failures) {
+        failures.push((format!("{file} cannot be run to its end"), vec![format!("{error:#}")]));
+    }
     Ok(failures)
 }
 

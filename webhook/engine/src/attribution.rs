@@ -357,15 +357,19 @@ impl Walk<'_> {
                 true => {
                     Err(AttributionError::NoController { controller: component.name.clone(), kind: meta.kind, count })
                 }
-                false => Ok(asked.by_the_actor(None, Root::Itself)),
+                false => its_own(asked, &meta),
             };
         };
         if !component.entry.acts_for(&owner.group, &owner.kind) {
-            return Err(AttributionError::NotItsOwner {
-                controller: component.name.clone(),
-                owner_kind: owner.kind.clone(),
-                owner: owner.name.clone(),
-            });
+            return match runs_pods(asked.review, object) {
+                true => Err(AttributionError::NotItsOwner {
+                    controller: component.name.clone(),
+                    owner_kind: owner.kind.clone(),
+                    owner: owner.name.clone(),
+                }),
+                // Kueue keeps a record for each job, and owns nothing by it.
+                false => its_own(asked, &meta),
+            };
         }
         let found = self.resolve(&*self.owner(owner, &meta.namespace)?, 0)?;
         if found.notes.contains(&Note::SubmitterLeft) && owner.kind.ends_with("CronJob") {
@@ -527,6 +531,14 @@ fn legacy(stored: &StoredObject, team: &Team) -> Found {
 
 fn unattributed(meta: &Meta) -> AttributionError {
     AttributionError::Unattributed { kind: meta.kind.clone(), name: meta.name.clone() }
+}
+
+/// What runs nothing, and that a part of the cluster makes in its own name. A stamp in it would make a root of it.
+fn its_own(asked: &Asked<'_>, meta: &Meta) -> Result<Attribution, AttributionError> {
+    match meta.stamp {
+        Some(_) => Err(AttributionError::ForeignStamp),
+        None => Ok(asked.by_the_actor(None, Root::Itself)),
+    }
 }
 
 /// The stamp that counts; or the root's own, which counts as the team's since its submitter left. A legacy root's never
