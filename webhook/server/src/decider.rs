@@ -197,3 +197,6 @@ fn line(answer: &Answer, record: &Record) -> Line {
     let governed = record.who.namespace_team.is_some() && answer.is_allowed();
     if governed && !record.who.is_of_the_cluster() { Line::Required(record.line()) } else { Line::Optional(record.line()) }
 }
+
+#[cfg(test)]
+mod tests;
