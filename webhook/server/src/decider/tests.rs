@@ -222,3 +222,27 @@ async fn a_team_that_overlaps_is_refused() {
     assert!(message.contains("namespace `hyperpod-ns-team-a` is declared in Team team-a already"), "{message}");
     assert!(message.contains("namespace `kube-system` belongs to the cluster"), "{message}");
 }
+
+#[tokio::test]
+async fn the_first_teams_are_written_by_whom_rbac_lets_and_later_ones_by_whom_the_policies_let() {
+    let team = |spec: Value| {
+        team_write(json!({
+            "apiVersion": "cedargate.dev/v1alpha1", "kind": "Team", "metadata": {"name": "other"}, "spec": spec,
+        }))
+    };
+    let body = team(json!({"namespaces": ["ns-other"]}));
+    let response = ask(&[], Arc::default(), Endpoint::Validate, body.clone()).await;
+    assert_eq!(response["allowed"], true, "no Team declares a group: {response}");
+    assert_eq!(response["warnings"], json!(["no Team declares a group yet, so RBAC alone decided who writes this one"]));
+
+    let with_groups = Teams::parse([
+        ("team-a.yaml", include_str!("../../../../policies/teams/team-a.yaml")),
+        ("platform.yaml", include_str!("../../../../policies/teams/platform.yaml")),
+    ]);
+    let snapshot = Snapshot { teams: Arc::new(with_groups.expect("parses")), ..snapshot(&[]) };
+    let decider = Decider::new(Arc::new(ArcSwap::from_pointee(snapshot)), Arc::new(InMemory::default()));
+    let answered = decider.decide(Endpoint::Validate, body, Instant::now() + Duration::from_secs(5)).await;
+    let answer: Value = serde_json::from_slice(&answered.body).expect("a review");
+    let message = answer["response"]["status"]["message"].as_str().expect("a refusal");
+    assert!(message.contains("no policy permits you to open it"), "{message}");
+}
