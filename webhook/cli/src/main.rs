@@ -54,3 +54,14 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_hold_together() {
+        use clap::CommandFactory as _;
+        Arguments::command().debug_assert();
+    }
+}

@@ -16,7 +16,7 @@ use engine::verdict::{Answer, ReasonCode};
 use tokio::time::Instant;
 
 use crate::cluster::lookup::{self, Lookup};
-use crate::cluster::team_write::refuse_team_write;
+use crate::cluster::team_write::judge_team_write;
 use crate::decide::{Answered, Decide, Endpoint, Line, Refusal};
 use crate::ledger::{LedgerStore, Swap};
 
@@ -78,7 +78,7 @@ impl<L: LedgerStore> Decider<L> {
         loop {
             let mut evaluation = pipeline::evaluate(review, phase, &snapshot, jiff::Timestamp::now());
             if phase == Phase::Validate {
-                evaluation.refusals.extend(refuse_team_write(review, &snapshot));
+                judge_team_write(review, &snapshot, &mut evaluation);
             }
             let Some(lookup) = self.lookup.as_ref().filter(|_| asked.len() < MAX_LOOKUPS) else {
                 return Evaluated::Final(evaluation, snapshot);
@@ -204,3 +204,6 @@ fn line(answer: &Answer, record: &Record) -> Line {
         Line::Optional(record.line())
     }
 }
+
+#[cfg(test)]
+mod tests;

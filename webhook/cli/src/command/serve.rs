@@ -26,16 +26,16 @@ use crate::inputs::{Inputs, read};
 pub(crate) struct Arguments {
     #[command(flatten)]
     inputs: Inputs,
-    #[command(flatten)]
-    cluster: cluster::Arguments,
-    #[command(flatten)]
-    certificate: certificate::Arguments,
     /// Address to listen on.
     #[arg(long, default_value = "[::]:8443")]
     listen: SocketAddr,
     /// Decision log. Default: standard output.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: cluster::Arguments,
+    #[command(flatten)]
+    certificate: certificate::Arguments,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {

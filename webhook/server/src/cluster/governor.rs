@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::ApiServer;
+use super::{ApiServer, chain};
 use super::index::GovernedTeam;
 use super::publish::State;
 use super::team_object::{self, GovernedNamespace, TeamStatus, condition};
@@ -38,7 +38,7 @@ pub const FIELD_MANAGER: &str = "cedargate";
 const RESYNC_EVERY: Duration = Duration::from_secs(60);
 
 /// News comes in bursts: a chart brings its Teams together, and our own writes come back to us.
-const COALESCE: Duration = Duration::from_millis(100);
+const COALESCE: Duration = Duration::from_millis(250);
 
 /// After a write that failed or lost.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
@@ -107,6 +107,9 @@ impl Reports {
 pub enum RoundError {
     #[error("webhook configuration `{}` of kind {kind} is not installed, or is being removed", webhooks::NAME)]
     Missing { kind: &'static str },
+    /// Another replica, or a person, wrote in between: read again.
+    #[error("somebody else was faster")]
+    Lost,
     #[error("cannot {what}")]
     Api { what: &'static str, source: Box<kube::Error> },
 }
@@ -148,6 +151,7 @@ pub async fn govern(mut governor: Governor) {
                 RESYNC_EVERY
             }
             Ok(Next::After(wait)) => wait,
+            Err(RoundError::Lost) => COALESCE,
             Err(error) => {
                 governor.reports.failed.fetch_add(1, Ordering::Relaxed);
                 memory.complain(&error);
@@ -159,9 +163,9 @@ pub async fn govern(mut governor: Governor) {
 
 impl Memory {
     fn complain(&mut self, error: &RoundError) {
-        let text = error.to_string();
+        let text = chain(error);
         if self.complained.as_ref() != Some(&text) {
-            tracing::warn!(error = error as &dyn std::error::Error, "the cluster does not hold what the Teams say");
+            tracing::warn!(error = text, "the cluster does not hold what the Teams say");
             self.complained = Some(text);
         }
     }
@@ -334,7 +338,10 @@ where
     metadata.uid = Some(live.uid.clone());
     metadata.resource_version = Some(live.resource_version.clone());
     let applied = api.patch(webhooks::NAME, &forced(), &Patch::Apply(&configuration)).await;
-    let applied = applied.map_err(|error| failed("apply a webhook configuration", error))?;
+    let applied = applied.map_err(|error| match error {
+        kube::Error::Api(status) if status.code == 409 => RoundError::Lost,
+        error => failed("apply a webhook configuration", error),
+    })?;
     Ok(Live::read(&serde_json::to_value(applied).unwrap_or_default()))
 }
 

@@ -20,7 +20,7 @@ use kube::discovery;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::ApiServer;
+use super::{ApiServer, chain};
 use super::resources::Resources;
 
 /// An object to be fetched.
@@ -109,7 +109,7 @@ impl ApiLookup {
     }
 
     async fn get(&self, wanted: &Wanted) -> Result<Option<Value>, Unanswered> {
-        let unanswered = |error: kube::Error| Unanswered(error.to_string());
+        let unanswered = |error: kube::Error| Unanswered(chain(&error));
         let _slot = self.slots.acquire().await.map_err(|error| Unanswered(error.to_string()))?;
         let Some(resource) = self.resource(wanted).await.map_err(unanswered)? else { return Ok(None) };
         let api: Api<DynamicObject> = Api::namespaced_with(self.api_server.client(), &wanted.namespace, &resource);

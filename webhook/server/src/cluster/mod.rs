@@ -63,6 +63,21 @@ impl fmt::Debug for ApiServer {
     }
 }
 
+/// An error with what is behind it: kube keeps the reason (forbidden, certificate, refused) several levels down.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        // Some errors repeat their source in their own text.
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = error.source();
+    }
+    text
+}
+
 /// What it takes to live in a cluster.
 #[derive(Debug)]
 pub struct Options {
@@ -119,7 +134,7 @@ async fn remember(api_server: &ApiServer, state: &State) {
         match governor::remembered(&api_server.client()).await {
             Ok(vanished) => return state.change(|index| index.remember(vanished, Timestamp::now())),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the webhook configuration");
+                tracing::warn!(error = chain(&error), "cannot read the webhook configuration");
                 tokio::time::sleep(RETRY_EVERY).await;
             }
         }

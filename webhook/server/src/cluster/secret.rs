@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use tokio::sync::watch;
 
-use super::ApiServer;
+use super::{ApiServer, chain};
 use super::governor::{FIELD_MANAGER, Reports, Trust};
 use crate::{Check, Readiness};
 
@@ -110,7 +110,7 @@ pub async fn follow(
         match shared.look(|pem| applied.contains(pem.trim_end()), UnixTime::now()).await {
             Ok(held) => take(&held, &resolver, &trust),
             // The one at hand goes on serving; when it expires, readiness says so.
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "certificate not looked after"),
+            Err(error) => tracing::warn!(error = chain(&error), "certificate not looked after"),
         }
         match resolver.current().check(UnixTime::now()) {
             Ok(()) => readiness.pass(Check::Certificate),
@@ -136,7 +136,7 @@ fn take(held: &Held, resolver: &Resolver, trust: &watch::Sender<Option<Trust>>) 
         resolver.swap(next, UnixTime::now())
     });
     if let Err(error) = swapped {
-        tracing::warn!(error = &error as &dyn std::error::Error, "certificate not taken up");
+        tracing::warn!(error = chain(&error), "certificate not taken up");
     }
 }
 

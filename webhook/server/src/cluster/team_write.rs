@@ -3,6 +3,7 @@
 use engine::cluster::Cluster;
 use engine::config::Config;
 use engine::json;
+use engine::pipeline::Evaluation;
 use engine::review::{Operation, Review};
 use engine::snapshot::Snapshot;
 use engine::team::served::{Reserved, check_team_write};
@@ -27,13 +28,29 @@ impl Reserved for Reserving<'_> {
     }
 }
 
-/// Refuses a write of a Team that overlaps with others, cannot be read or cannot be meant. Everything else passes: whether
-/// this person may write Teams at all is for RBAC and the policies.
-pub fn refuse_team_write(review: &Review, snapshot: &Snapshot) -> Option<Refusal> {
-    let Review { resource, subresource, operation, object, old_object, .. } = review;
-    if resource.group != team_object::GROUP || resource.resource != team_object::PLURAL || subresource.is_some() {
-        return None;
+/// Adds what only all Teams together can say to what the policies said: an overlap, an unknown field, a quota that cannot be
+/// meant.
+///
+/// The policies decide who writes Teams, by groups that Teams declare. While none does, nobody could ever be permitted, and
+/// a gate that was installed without Teams would never get one: then RBAC alone decides who.
+pub fn judge_team_write(review: &Review, snapshot: &Snapshot, evaluation: &mut Evaluation) {
+    if !is_team_write(review) {
+        return;
     }
+    if snapshot.teams.all_groups().next().is_none() && !evaluation.refusals.is_empty() {
+        evaluation.refusals.clear();
+        evaluation.warnings.push("no Team declares a group yet, so RBAC alone decided who writes this one".to_owned());
+    }
+    evaluation.refusals.extend(refuse_team_write(review, snapshot));
+}
+
+fn is_team_write(review: &Review) -> bool {
+    let Review { resource, subresource, .. } = review;
+    resource.group == team_object::GROUP && resource.resource == team_object::PLURAL && subresource.is_none()
+}
+
+fn refuse_team_write(review: &Review, snapshot: &Snapshot) -> Option<Refusal> {
+    let Review { operation, object, old_object, .. } = review;
     let new = match operation {
         Operation::Create | Operation::Update => object.as_ref(),
         Operation::Delete | Operation::Connect => None,

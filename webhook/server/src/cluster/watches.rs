@@ -23,7 +23,7 @@ use kube::{Client, discovery};
 use serde_json::{Map, Value};
 use tokio::task::AbortHandle;
 
-use super::ApiServer;
+use super::{ApiServer, chain};
 use super::publish::State;
 use super::resources::{self, KindName, Resources};
 use super::team_object;
@@ -63,7 +63,7 @@ impl Watches {
         }
         tokio::spawn(namespaces(watches.api_server.client(), Arc::clone(&watches.state)));
         while let Err(error) = watches.discover(true).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "cannot find out what the API server serves");
+            tracing::warn!(error = chain(&error), "cannot find out what the API server serves");
             tokio::time::sleep(RETRY_EVERY).await;
         }
         watches
@@ -80,7 +80,7 @@ impl Watches {
             while tokio::time::timeout(SETTLE, news.next()).await.is_ok() {}
             self.run_again_what_never_began();
             if let Err(error) = self.discover(false).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "cannot find out what the API server serves");
+                tracing::warn!(error = chain(&error), "cannot find out what the API server serves");
             }
         }
     }
@@ -189,8 +189,8 @@ async fn feed<K>(
             }
             // The stream recovers by itself.
             Err(error) => {
-                tracing::debug!(%kind, error = &error as &dyn std::error::Error, "watch failed");
-                state.index().failed(kind, error.to_string());
+                tracing::debug!(%kind, error = chain(&error), "watch failed");
+                state.index().failed(kind, chain(&error));
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use certs::{Names, Resolver, UnixTime};
+use server::cluster::chain;
 use server::cluster::governor::{Reports, Trust};
 use server::cluster::secret::{self, SharedCertificate};
 use server::cluster::webhooks::Target;
@@ -84,7 +85,7 @@ async fn shared(
         match shared.look(|_| false, UnixTime::now()).await {
             Ok(held) => break held,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "no certificate yet");
+                tracing::warn!(error = chain(&error), "no certificate yet");
                 tokio::time::sleep(RETRY_EVERY).await;
             }
         }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::inputs::Inputs;
 
 #[derive(Debug, clap::Args)]
+#[group(id = "cluster")]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct Arguments {
     /// Live in the cluster whose pod this is. Without this and --kubeconfig the gate serves what --teams and --state say.

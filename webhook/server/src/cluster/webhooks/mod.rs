@@ -73,9 +73,14 @@ pub fn render(
     let validating =
         validating(wanted, config).into_iter().map(|webhook| webhook.validating(client(Endpoint::Validate)));
     (
-        MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(mutating.collect()) },
-        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(validating.collect()) },
+        MutatingWebhookConfiguration { metadata: metadata(), webhooks: some(mutating.collect()) },
+        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: some(validating.collect()) },
     )
+}
+
+/// An empty list that is applied is stored as none, and each time counts as a change.
+fn some<T>(webhooks: Vec<T>) -> Option<Vec<T>> {
+    (!webhooks.is_empty()).then_some(webhooks)
 }
 
 /// What differs from one webhook to the next.
@@ -259,7 +264,7 @@ mod tests {
     fn without_teams_nothing_is_governed_and_the_rest_is_valid() {
         let target = Target::Url("https://127.0.0.1:8443/".to_owned());
         let (mutating, validating) = render(&wanted(&[]), &Config::default(), None, &target);
-        assert_eq!(mutating.webhooks, Some(Vec::new()));
+        assert_eq!(mutating.webhooks, None);
         let webhooks = validating.webhooks.expect("some");
         let names: Vec<_> = webhooks.iter().map(|webhook| webhook.name.as_str()).collect();
         assert_eq!(names, ["outside.cedargate.dev", "teams.cedargate.dev", "cluster.cedargate.dev"]);

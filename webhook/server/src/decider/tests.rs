@@ -1,0 +1,248 @@
+//! The decider with an API server that follows a script.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use engine::cluster::Cluster;
+use engine::config::Config;
+use engine::policies::{Policies, starter_files, starter_schema};
+use engine::stamp::{Submitter, SubmitterName};
+use engine::team::Teams;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::lookup::{Fetching, Unanswered, Wanted, WantedKind};
+use crate::ledger::InMemory;
+
+/// Answers by name, and writes down what it was asked.
+#[derive(Debug, Default)]
+struct Script {
+    objects: Vec<Value>,
+    silent: bool,
+    slow: bool,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Lookup for Script {
+    fn fetch<'a>(&'a self, wanted: &'a Wanted) -> Fetching<'a> {
+        let kind = match &wanted.kind {
+            WantedKind::Kind(kind) | WantedKind::Plural(kind) => kind,
+        };
+        self.asked.lock().expect("not poisoned").push(format!("{kind}/{}", wanted.name));
+        Box::pin(async move {
+            if self.silent {
+                return Err(Unanswered("connection refused".to_owned()));
+            }
+            if self.slow {
+                std::future::pending::<()>().await;
+            }
+            let is_it = |object: &&Value| object["metadata"]["name"] == wanted.name.as_str();
+            Ok(self.objects.iter().find(is_it).cloned())
+        })
+    }
+}
+
+const NAMESPACE: &str = "hyperpod-ns-team-a";
+
+fn snapshot(objects: &[Value]) -> Snapshot {
+    let load = || Policies::load(&starter_schema(), &starter_files()).expect("load");
+    let stack = std::thread::Builder::new().stack_size(64 << 20);
+    let policies = stack.spawn(load).expect("a thread").join().expect("does not panic");
+    let team = include_str!("../../../../policies/teams/team-a.yaml");
+    let mut cluster = Cluster::default();
+    objects.iter().for_each(|object| cluster.insert(object.clone()));
+    Snapshot {
+        config: Arc::new(Config { accounts: ["111122223333".to_owned()].into(), ..Config::default() }),
+        teams: Arc::new(Teams::parse([("team-a.yaml", team)]).expect("parses")),
+        policies: Arc::new(policies),
+        cluster: Arc::new(cluster),
+    }
+}
+
+fn metadata(name: &str, owner: Option<(&str, &str)>) -> Value {
+    let references: Vec<Value> = owner
+        .into_iter()
+        .map(|(kind, name)| {
+            json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": format!("uid-{name}"), "controller": true})
+        })
+        .collect();
+    json!({
+        "namespace": NAMESPACE, "name": name, "uid": format!("uid-{name}"),
+        "creationTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": references,
+    })
+}
+
+fn pod_spec() -> Value {
+    json!({"containers": [{"name": "main", "image": "111122223333.dkr.ecr.us-west-2.amazonaws.com/web:1"}]})
+}
+
+fn deployment() -> Value {
+    let alice = Submitter {
+        team: "team-a".to_owned(),
+        name: SubmitterName::PermissionSet {
+            partition: "aws".to_owned(),
+            account: "111122223333".to_owned(),
+            name: "TeamA".to_owned(),
+        },
+        person: Some("alice.martin@example.com".to_owned()),
+    };
+    let mut metadata = metadata("web", None);
+    metadata["annotations"] = json!({engine::stamp::SUBMITTED_BY: alice.annotation()});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": {"spec": pod_spec()}}})
+}
+
+fn replica_set() -> Value {
+    let metadata = metadata("web-1", Some(("Deployment", "web")));
+    json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": {"template": {"spec": pod_spec()}}})
+}
+
+fn user(username: &str) -> Value {
+    json!({
+        "username": username, "uid": "u", "groups": ["system:authenticated"],
+        "extra": {"authentication.kubernetes.io/credential-id": ["JTI=1"]},
+    })
+}
+
+fn review(request: Value) -> Bytes {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+    Bytes::from(review.to_string())
+}
+
+/// As the controller of ReplicaSets makes it.
+fn pod_of_replica_set() -> Bytes {
+    let mut metadata = metadata("web-1-x", Some(("ReplicaSet", "web-1")));
+    metadata.as_object_mut().expect("an object").remove("uid");
+    review(json!({
+        "uid": "r", "operation": "CREATE", "namespace": NAMESPACE, "name": "web-1-x",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "userInfo": user("system:serviceaccount:kube-system:replicaset-controller"),
+        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec()},
+    }))
+}
+
+fn team_write(object: Value) -> Bytes {
+    review(json!({
+        "uid": "r", "operation": "CREATE", "name": object["metadata"]["name"],
+        "kind": {"group": "cedargate.dev", "version": "v1alpha1", "kind": "Team"},
+        "resource": {"group": "cedargate.dev", "version": "v1alpha1", "resource": "teams"},
+        "userInfo": user("kubernetes-admin"),
+        "object": object,
+    }))
+}
+
+async fn ask(known: &[Value], script: Arc<Script>, endpoint: Endpoint, body: Bytes) -> Value {
+    let decider = Decider::new(Arc::new(ArcSwap::from_pointee(snapshot(known))), Arc::new(InMemory::default()));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let answered = decider.with_lookup(script).decide(endpoint, body, deadline).await;
+    let answer: Value = serde_json::from_slice(&answered.body).expect("a review");
+    answer["response"].clone()
+}
+
+fn asked(script: &Script) -> Vec<String> {
+    script.asked.lock().expect("not poisoned").clone()
+}
+
+#[tokio::test]
+async fn owners_that_are_too_new_are_asked_for_one_by_one() {
+    let script = Arc::new(Script { objects: vec![deployment(), replica_set()], ..Script::default() });
+    let response = ask(&[], Arc::clone(&script), Endpoint::Mutate, pod_of_replica_set()).await;
+    assert_eq!(response["allowed"], true, "{response}");
+    assert_eq!(response["auditAnnotations"]["person"], "alice.martin@example.com");
+    assert_eq!(asked(&script), ["ReplicaSet/web-1", "Deployment/web"]);
+}
+
+#[tokio::test]
+async fn what_is_known_is_not_asked_for() {
+    let script = Arc::new(Script::default());
+    let known = [deployment(), replica_set()];
+    let response = ask(&known, Arc::clone(&script), Endpoint::Mutate, pod_of_replica_set()).await;
+    assert_eq!(response["allowed"], true, "{response}");
+    assert!(asked(&script).is_empty());
+}
+
+#[tokio::test]
+async fn an_owner_that_is_gone_is_a_final_no() {
+    let script = Arc::new(Script { objects: vec![replica_set()], ..Script::default() });
+    let response = ask(&[], Arc::clone(&script), Endpoint::Mutate, pod_of_replica_set()).await;
+    assert_eq!(response["status"]["code"], 403, "{response}");
+    let message = response["status"]["message"].as_str().expect("a message");
+    assert!(message.contains("its owner Deployment `web` is gone"), "{message}");
+    assert_eq!(asked(&script), ["ReplicaSet/web-1", "Deployment/web"], "each once");
+}
+
+#[tokio::test]
+async fn an_api_server_that_does_not_answer_is_not_now() {
+    let script = Arc::new(Script { silent: true, ..Script::default() });
+    let response = ask(&[], script, Endpoint::Validate, pod_of_replica_set()).await;
+    assert_eq!(response["status"]["code"], 429, "{response}");
+    let message = response["status"]["message"].as_str().expect("a message");
+    assert!(message.contains("whether `web-1` exists cannot be found out now"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_is_not_waited_for_beyond_the_deadline() {
+    let script = Arc::new(Script { slow: true, ..Script::default() });
+    let begun = Instant::now();
+    let response = ask(&[], script, Endpoint::Validate, pod_of_replica_set()).await;
+    assert_eq!(response["status"]["code"], 429, "{response}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn the_target_of_exec_is_asked_for() {
+    let body = review(json!({
+        "uid": "r", "operation": "CONNECT", "namespace": NAMESPACE, "name": "p", "subResource": "exec",
+        "kind": {"group": "", "version": "v1", "kind": "PodExecOptions"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "userInfo": user("somebody"),
+        "object": {"apiVersion": "v1", "kind": "PodExecOptions", "command": ["sh"]},
+    }));
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata("p", None), "spec": pod_spec()});
+    let script = Arc::new(Script { objects: vec![pod], ..Script::default() });
+    let response = ask(&[], Arc::clone(&script), Endpoint::Validate, body.clone()).await;
+    assert_eq!(asked(&script), ["pods/p"]);
+    let message = response["status"]["message"].as_str().expect("a refusal");
+    assert!(!message.contains("cannot be read"), "{message}");
+
+    let nothing = Arc::new(Script::default());
+    let response = ask(&[], nothing, Endpoint::Validate, body).await;
+    let message = response["status"]["message"].as_str().expect("a refusal");
+    assert!(message.contains("the Pod `p` cannot be read"), "{message}");
+}
+
+#[tokio::test]
+async fn a_team_that_overlaps_is_refused() {
+    let other = json!({
+        "apiVersion": "cedargate.dev/v1alpha1", "kind": "Team", "metadata": {"name": "other"},
+        "spec": {"namespaces": [NAMESPACE, "kube-system"]},
+    });
+    let response = ask(&[], Arc::default(), Endpoint::Validate, team_write(other)).await;
+    let message = response["status"]["message"].as_str().expect("a refusal");
+    assert!(message.contains("namespace `hyperpod-ns-team-a` is declared in Team team-a already"), "{message}");
+    assert!(message.contains("namespace `kube-system` belongs to the cluster"), "{message}");
+}
+
+#[tokio::test]
+async fn the_first_teams_are_written_by_whom_rbac_lets_and_later_ones_by_whom_the_policies_let() {
+    let team = |spec: Value| {
+        team_write(json!({
+            "apiVersion": "cedargate.dev/v1alpha1", "kind": "Team", "metadata": {"name": "other"}, "spec": spec,
+        }))
+    };
+    let body = team(json!({"namespaces": ["ns-other"]}));
+    let response = ask(&[], Arc::default(), Endpoint::Validate, body.clone()).await;
+    assert_eq!(response["allowed"], true, "no Team declares a group: {response}");
+    assert_eq!(response["warnings"], json!(["no Team declares a group yet, so RBAC alone decided who writes this one"]));
+
+    let with_groups = Teams::parse([
+        ("team-a.yaml", include_str!("../../../../policies/teams/team-a.yaml")),
+        ("platform.yaml", include_str!("../../../../policies/teams/platform.yaml")),
+    ]);
+    let snapshot = Snapshot { teams: Arc::new(with_groups.expect("parses")), ..snapshot(&[]) };
+    let decider = Decider::new(Arc::new(ArcSwap::from_pointee(snapshot)), Arc::new(InMemory::default()));
+    let answered = decider.decide(Endpoint::Validate, body, Instant::now() + Duration::from_secs(5)).await;
+    let answer: Value = serde_json::from_slice(&answered.body).expect("a review");
+    let message = answer["response"]["status"]["message"].as_str().expect("a refusal");
+    assert!(message.contains("no policy permits you to open it"), "{message}");
+}
