@@ -2,7 +2,7 @@
 //!
 //! A team's rights in its namespace are wide on purpose: what a member may not do here, the gate must refuse, not RBAC.
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use k8s_openapi::{
     api::{
         core::v1::Namespace,
@@ -43,9 +43,17 @@ pub(crate) async fn lay_out(root: &Client, callers: &Callers) -> Result<()> {
     Ok(())
 }
 
-/// Lets a user work in a namespace that is not their team's: the mistake in RBAC that the gate must withstand.
+/// Lets a user work in a namespace that is not their team's: the mistake in RBAC that the gate must withstand. A second
+/// time changes nothing.
 pub(crate) async fn grant(root: &Client, namespace: &str, username: &str, name: &str) -> Result<()> {
-    bind(root, namespace, subject("User", username), name).await
+    match bind(root, namespace, subject("User", username), name).await {
+        Err(error) if is_there(&error) => Ok(()),
+        result => result,
+    }
+}
+
+fn is_there(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.is_already_exists())
 }
 
 async fn bind(root: &Client, namespace: &str, subject: Value, name: &str) -> Result<()> {

@@ -1,6 +1,6 @@
 //! etcd, the API server and the controllers, on loopback, with keys of their own.
 
-use std::{fs, net::TcpListener, path::Path};
+use std::{fs, net::TcpListener, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use axum::http::Request;
@@ -43,14 +43,18 @@ const CONTROLLERS: [&str; 20] = [
 /// What EKS turns on beyond the API server's defaults.
 const ADMISSION_PLUGINS: &str = "NodeRestriction,ExtendedResourceToleration";
 
-/// Everything that is written, request and answer, because a generated name is in the answer alone. Reads would only
-/// make it slow, and of Secrets and tokens not even a test should keep the content.
+/// What an API server gets to finish what is in flight. It would wait a minute for watches to end by themselves.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Everything that is written, request and answer, because a generated name is in the answer alone, and every way into a
+/// pod. Reads would only make it slow, and of Secrets and tokens not even a test should keep the content.
 const AUDIT_POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived]
+omitStages: [RequestReceived, ResponseStarted]
 omitManagedFields: true
 rules:
+  - {level: Metadata, resources: [{group: "", resources: [pods/exec, pods/attach, pods/portforward, pods/proxy]}]}
   - {level: None, verbs: [get, list, watch]}
   - {level: None, resources: [{group: "", resources: [events]}, {group: events.k8s.io}, {group: apiextensions.k8s.io}]}
   - {level: None, resources: [{group: authorization.k8s.io}, {group: authentication.k8s.io}]}
@@ -134,7 +138,7 @@ impl ControlPlane {
 
     /// As an upgrade of the control plane does it: everything in flight ends, and every watch with it.
     pub(crate) async fn restart_api_server(&mut self, client: &Client) -> Result<()> {
-        self.api_server.terminate().await;
+        self.api_server.terminate(GRACE).await;
         self.api_server = Process::start(
             "kube-apiserver",
             &self.endpoint.directory,
@@ -154,7 +158,7 @@ impl ControlPlane {
 }
 
 /// A port that is free now. Somebody else may take it before we do; a retry by hand is cheaper than a lock.
-pub(crate) fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0").context("no free port")?.local_addr()?.port())
 }
 

@@ -34,10 +34,11 @@ mod wait;
 mod webhook;
 
 pub use access::{TEAM_A, TEAM_B};
-pub use audit::{Audit, Event};
+pub use audit::{Audit, Event, ObjectReference, ResponseStatus};
 pub use cluster::Cluster;
 pub use commands::Output;
 pub use components::Components;
+pub use control_plane::free_port;
 pub use kubeconfig::Identity;
 pub use node::{Fate, NODE, Node};
 pub use operators::{EndpointOperator, SpaceOperator};

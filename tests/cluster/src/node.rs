@@ -44,10 +44,12 @@ impl Fate {
         let restarts = spec.and_then(|spec| spec.restart_policy.as_deref()).is_none_or(|policy| policy == "Always");
         let words = spec.and_then(|spec| spec.containers.first()).map(words).unwrap_or_default();
         let says = |word: &str| words.split_whitespace().any(|said| said == word);
-        match () {
-            () if restarts || says("sleep") => Self::Run,
-            () if says("false") => Self::Fail,
-            () => Self::Succeed,
+        if restarts || says("sleep") {
+            Self::Run
+        } else if says("false") {
+            Self::Fail
+        } else {
+            Self::Succeed
         }
     }
 }

@@ -105,16 +105,18 @@ impl Callers {
             kubelet: register.person("kubelet", NODE_ROLE, &node, None)?,
             space_operator: register.operator(
                 "space-operator",
+                "5d1d0001",
                 "jupyter-k8s-system",
                 "jupyter-k8s-controller-manager",
             )?,
             inference_operator: register.operator(
                 "inference-operator",
+                "5d1d0002",
                 "hyperpod-inference-system",
                 "hyperpod-inference-operator-controller-manager",
             )?,
             training_operator: register.person("training-operator", TRAINING_OPERATOR, &[], None)?,
-            kueue: register.operator("kueue", "kueue-system", "kueue-controller-manager")?,
+            kueue: register.operator("kueue", "5d1d0003", "kueue-system", "kueue-controller-manager")?,
             service_linked_role: register.person("service-linked-role", SERVICE_LINKED_ROLE, &[], None)?,
         })
     }
@@ -144,13 +146,65 @@ impl Register<'_> {
         self.add(name, serde_json::from_value(user)?, None)
     }
 
-    /// A pod-bound service account, as the sample of the training operator has it.
-    fn operator(&self, name: &str, namespace: &str, account: &str) -> Result<Identity> {
+    /// A pod-bound service account, as the sample of the training operator has it, with a uid that begins so.
+    fn operator(&self, name: &str, uid: &str, namespace: &str, account: &str) -> Result<Identity> {
         let changes = [
+            ("5d1d0944", uid),
             ("aws-hyperpod", namespace),
             ("hp-training-operator-controller-manager", account),
             ("hp-training-operator-hp-training-controller-manager", account),
         ];
         self.person(name, TRAINING_OPERATOR, &changes, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn everybody(directory: &std::path::Path) -> (People, Callers) {
+        let endpoint = Endpoint {
+            url: "https://127.0.0.1:1".to_owned(),
+            authority_pem: String::new(),
+            directory: directory.to_owned(),
+        };
+        let tokens = Tokens::default();
+        let register = Register { tokens: &tokens, endpoint: &endpoint };
+        (People::create(&register).expect("people"), Callers::create(&register).expect("callers"))
+    }
+
+    #[test]
+    fn whoever_is_made_from_a_sample_is_as_consistent_as_the_sample() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (people, _) = everybody(directory.path());
+        let People { alice, amir, bob, chen, bob_in_studio, admin, intruder } = people;
+        let mut usernames = BTreeSet::new();
+        for identity in [alice, amir, bob, chen, bob_in_studio, admin, intruder] {
+            let extra = identity.user().extra.clone().expect("people have extra");
+            let one = |key: &str| extra[key][0].clone();
+            let role = one("canonicalArn").replace(":iam:", ":sts:").replace(":role/", ":assumed-role/");
+            assert_eq!(one("arn"), format!("{role}/{}", one("sessionName")), "{}", identity.name());
+            let uid = identity.user().uid.clone().expect("people have a uid");
+            assert_eq!(
+                uid,
+                format!("aws-iam-authenticator:111122223333:{}", one("principalId")),
+                "{}",
+                identity.name()
+            );
+            assert!(usernames.insert(identity.username().to_owned()), "{} is somebody else too", identity.name());
+        }
+    }
+
+    #[test]
+    fn operators_are_different_service_accounts() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (_, callers) = everybody(directory.path());
+        let operators = [callers.space_operator, callers.inference_operator, callers.training_operator, callers.kueue];
+        let uids: BTreeSet<_> = operators.iter().map(|operator| operator.user().uid.clone()).collect();
+        assert_eq!(uids.len(), operators.len());
+        assert_eq!(operators[3].username(), "system:serviceaccount:kueue-system:kueue-controller-manager");
+        assert_eq!(callers.kubelet.username(), format!("system:node:{NODE}"));
     }
 }

@@ -14,9 +14,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::time::sleep;
-
-use crate::wait::PATIENCE;
+use tokio::time::{Instant, sleep};
 
 /// `$0` is where the process id goes, `$@` what to run. The process gets neither the pipe nor our terminal.
 const GUARD: &str = r#"
@@ -74,13 +72,13 @@ impl Process {
         self.guard.try_wait().ok().flatten()
     }
 
-    /// Asks it to stop, as kubelet would, and kills it when it does not listen.
-    pub async fn terminate(&mut self) {
+    /// Asks it to stop, and kills it when it has not after `grace`, as kubelet would.
+    pub async fn terminate(&mut self, grace: Duration) {
         if let Some(id) = self.id() {
             let _gone = kill_process(id, Signal::TERM);
         }
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while self.ended().is_none() && tokio::time::Instant::now() < deadline {
+        let deadline = Instant::now() + grace;
+        while self.ended().is_none() && Instant::now() < deadline {
             sleep(Duration::from_millis(50)).await;
         }
         self.kill();
@@ -129,7 +127,7 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::until;
+    use crate::{PATIENCE, until};
 
     fn shell(directory: &Path, script: &str) -> Process {
         Process::start("shell", directory, Path::new("/bin/sh"), ["-c".to_owned(), script.to_owned()]).expect("starts")
@@ -167,7 +165,7 @@ mod tests {
         let script = "trap 'echo farewell; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
         let mut process = shell(directory.path(), script);
         until("it is ready", async || process.tail().contains("ready").then_some(())).await.expect("starts");
-        process.terminate().await;
+        process.terminate(PATIENCE).await;
         assert_eq!(process.ended().and_then(|status| status.code()), Some(3));
         assert!(process.tail().contains("farewell"), "{}", process.tail());
     }

@@ -1,6 +1,6 @@
 //! What scenarios build on: that the cluster behaves as a cluster, and callers look as they do on EKS.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use cluster::{Answer, Cluster, Event, Fate, Identity, TEAM_A, TEAM_B, Webhook, until};
 use k8s_openapi::api::{
@@ -239,10 +239,10 @@ async fn kinds_that_are_not_public_have_stand_ins() {
 #[tokio::test]
 async fn a_webhook_sees_who_asks_and_kubectl_shows_its_answer() {
     let webhook = Webhook::serve(|request| match request["object"]["metadata"]["name"].as_str() {
-        Some("smoke-unwanted") => Answer::Deny("not here, `alice`".to_owned()),
+        Some("smoke-unwanted") => Answer::Deny("not here, `chen`".to_owned()),
         _ => Answer::Allow,
     });
-    let webhook = Arc::new(webhook.await.expect("serves"));
+    let webhook = webhook.await.expect("serves");
     let root = CLUSTER.callers.root.client().await.expect("connects");
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(root);
     let configuration = json!({
@@ -254,28 +254,28 @@ async fn a_webhook_sees_who_asks_and_kubectl_shows_its_answer() {
             "failurePolicy": "Fail",
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
-            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": TEAM_A } },
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": TEAM_B } },
         }],
     });
     let configuration = serde_json::from_value(configuration).expect("a configuration");
     configurations.create(&PostParams::default(), &configuration).await.expect("is created");
 
-    let alice = &CLUSTER.people.alice;
+    let chen = &CLUSTER.people.chen; // nobody else makes ConfigMaps in team B: a webhook is everybody's
     let create =
-        async |name: &str| CLUSTER.kubectl(alice, &["create", "configmap", name], "").await.expect("kubectl runs");
+        async |name: &str| CLUSTER.kubectl(chen, &["create", "configmap", name], "").await.expect("kubectl runs");
     let refused = until("the API server knows the webhook", async || {
         let output = create("smoke-unwanted").await;
-        let _retry = CLUSTER.kubectl(alice, &["delete", "configmap", "smoke-unwanted", "--ignore-not-found"], "").await;
+        let _retry = CLUSTER.kubectl(chen, &["delete", "configmap", "smoke-unwanted", "--ignore-not-found"], "").await;
         (output.code != 0).then_some(output)
     });
     let refused = refused.await.expect("is refused");
-    let message = "admission webhook \"smoke.cedargate.dev\" denied the request: not here, `alice`";
+    let message = "admission webhook \"smoke.cedargate.dev\" denied the request: not here, `chen`";
     assert!(refused.stderr.contains(message), "{}", refused.stderr);
     create("smoke-wanted").await.success().expect("is allowed");
 
     let asked = webhook.requests().pop().expect("was asked");
     assert_eq!(asked["object"]["metadata"]["name"], "smoke-wanted");
-    assert_eq!(asked["userInfo"], serde_json::to_value(alice.user()).expect("JSON"), "as EKS would send it");
+    assert_eq!(asked["userInfo"], serde_json::to_value(chen.user()).expect("JSON"), "as EKS would send it");
     configurations.delete("smoke", &DeleteParams::default()).await.expect("is deleted");
 }
 
