@@ -1,5 +1,5 @@
 # One command runs what CI runs: `make test`.
-# Everything that is built once and kept (cargo-deny; later the API server) goes to CACHE, outside the tree.
+# Everything that is built once and kept (cargo-deny, the API server) goes to CACHE, outside the tree.
 
 CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cedargate
 CARGO ?= cargo
@@ -8,7 +8,7 @@ DENY_VERSION := 0.20.2
 # Cedar recurses deeply, and unoptimised test threads have 2 MiB (webhook/engine/src/policies/scan.rs has the bounds).
 export RUST_MIN_STACK := 16777216
 
-.PHONY: test format lint deny pure unit demo bench clean
+.PHONY: test format lint deny pure unit demo bench components cluster clean
 
 test: format lint pure deny unit demo
 
@@ -41,6 +41,14 @@ demo:
 
 bench:
 	$(CARGO) bench -p tests --locked
+
+# kube-apiserver and what belongs to it, from Go modules, once. KUBEBUILDER_ASSETS names a folder of your own instead.
+components:
+	tests/cluster/components/build
+
+# A cluster to try things in, until Ctrl-C.
+cluster:
+	$(CARGO) run -p cluster --locked
 
 clean:
 	$(CARGO) clean
