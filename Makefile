@@ -10,7 +10,7 @@ export RUST_MIN_STACK := 16777216
 
 .PHONY: test format lint deny pure unit demo bench components cluster clean
 
-test: format lint pure deny unit demo
+test: format lint pure deny components unit demo
 
 format:
 	$(CARGO) fmt --all --check

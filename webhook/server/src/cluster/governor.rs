@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{ApiServer, chain};
 use super::index::GovernedTeam;
 use super::publish::State;
 use super::team_object::{self, GovernedNamespace, TeamStatus, condition};
 use super::webhooks::{self, Live, Target, Wanted};
+use super::{ApiServer, chain};
 use crate::Readiness;
 
 /// Our name in `managedFields`.

@@ -14,8 +14,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use tokio::sync::watch;
 
-use super::{ApiServer, chain};
 use super::governor::{FIELD_MANAGER, Reports, Trust};
+use super::{ApiServer, chain};
 use crate::{Check, Readiness};
 
 /// How often to look; small beside [`certs::rotation::OVERLAP`].

@@ -23,10 +23,10 @@ use kube::{Client, discovery};
 use serde_json::{Map, Value};
 use tokio::task::AbortHandle;
 
-use super::{ApiServer, chain};
 use super::publish::State;
 use super::resources::{self, KindName, Resources};
 use super::team_object;
+use super::{ApiServer, chain};
 
 /// CRDs come in bundles, and each changes a few times until it is established.
 const SETTLE: Duration = Duration::from_millis(500);
