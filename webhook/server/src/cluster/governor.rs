@@ -286,10 +286,9 @@ impl Memory {
 
     /// A namespace that is held, and not long enough yet.
     fn waits_for(&self, team: &GovernedTeam, now: Timestamp) -> bool {
-        let known = team_object::governed(&team.status);
         team.namespaces.iter().any(|namespace| {
             let held = self.held.get(namespace);
-            !known.contains_key(namespace.as_str()) && held.is_some_and(|since| now.duration_since(*since) < HELD_FOR)
+            !team.governed.contains_key(namespace) && held.is_some_and(|since| now.duration_since(*since) < HELD_FOR)
         })
     }
 }
@@ -359,10 +358,9 @@ fn failed(what: &'static str, source: kube::Error) -> RoundError {
 /// A namespace that is not held any more loses its time: what was created meanwhile came past the gate.
 pub fn status(team: &GovernedTeam, held: &BTreeMap<String, Timestamp>, now: Timestamp) -> TeamStatus {
     let before = &team.status;
-    let known = team_object::governed(before);
     let mut namespaces = Vec::new();
     for name in &team.namespaces {
-        let since = held.get(name).and_then(|held_since| match known.get(name.as_str()) {
+        let since = held.get(name).and_then(|held_since| match team.governed.get(name) {
             Some(since) => Some(*since),
             None if now.duration_since(*held_since) >= HELD_FOR => Some(whole_seconds(now)),
             None => None,
@@ -445,6 +443,7 @@ mod tests {
             resource_version: "1".to_owned(),
             status: TeamStatus::default(),
             namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
+            governed: BTreeMap::new(),
             absent: Vec::new(),
             conflicts: Vec::new(),
             unusable: None,
@@ -480,9 +479,16 @@ mod tests {
         assert_eq!(stands(&late, "Governed"), Some(("True".to_owned(), String::new())));
 
         // Another replica, later, changes nothing.
-        team.status = late.clone();
+        seen(&mut team, late.clone());
         let other = memory_of_a_new_process(&["x", "y"], at(90_000));
         assert_eq!(status(&team, &other.held, at(90_000)), late);
+    }
+
+    /// The watch brings what was written.
+    fn seen(team: &mut GovernedTeam, told: TeamStatus) {
+        let times = told.namespaces.iter().map(|namespace| (namespace.name.clone(), namespace.governed_since));
+        team.governed = times.collect();
+        team.status = told;
     }
 
     fn memory_of_a_new_process(held: &[&str], now: Timestamp) -> Memory {
@@ -493,7 +499,8 @@ mod tests {
     fn a_namespace_that_joins_later_has_its_own_time() {
         let mut memory = memory(&["x"], at(0));
         let mut joined = team(&["x"]);
-        joined.status = status(&joined, &memory.held, at(5_000));
+        let told = status(&joined, &memory.held, at(5_000));
+        seen(&mut joined, told);
         joined.namespaces.push("y".to_owned());
         memory.hold(&["x".to_owned(), "y".to_owned()].into(), at(60_000));
         let later = status(&joined, &memory.held, at(64_000));
@@ -507,7 +514,8 @@ mod tests {
     fn a_namespace_that_is_held_no_more_loses_its_time() {
         let mut memory = memory(&["x"], at(0));
         let mut team = team(&["x"]);
-        team.status = status(&team, &memory.held, at(5_000));
+        let told = status(&team, &memory.held, at(5_000));
+        seen(&mut team, told);
         memory.hold(&BTreeSet::new(), at(6_000));
         let without = status(&team, &memory.held, at(6_000));
         assert_eq!((without.namespaces.len(), without.governed_since), (0, None));

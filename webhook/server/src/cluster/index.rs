@@ -38,6 +38,8 @@ pub struct Index {
     namespaces: BTreeSet<String>,
     teams: BTreeMap<String, SeenTeam>,
     gone: BTreeMap<(String, String), Gone>,
+    /// Since when namespaces of a Team that vanished and came back have been governed: they never ceased to be.
+    inherited: BTreeMap<(String, String), Timestamp>,
     resolved: Resolved,
     /// Kept apart from `resolved`, so that a snapshot costs no copy.
     shared_teams: Arc<Teams>,
@@ -104,6 +106,8 @@ pub struct GovernedTeam {
     pub status: TeamStatus,
     /// Which it declares and has.
     pub namespaces: Vec<String>,
+    /// Since when, of those that were governed before.
+    pub governed: BTreeMap<String, Timestamp>,
     /// Of these, which do not exist yet.
     pub absent: Vec<String>,
     pub conflicts: Vec<String>,
@@ -134,6 +138,7 @@ impl Index {
             namespaces: BTreeSet::new(),
             teams: BTreeMap::new(),
             gone: BTreeMap::new(),
+            inherited: BTreeMap::new(),
             resolved: Resolved::default(),
             shared_teams: Arc::default(),
             teams_version: 0,
@@ -177,7 +182,10 @@ impl Index {
         let Some(watch) = self.watches.get_mut(kind) else { return };
         watch.events += 1;
         watch.last_event = Some(now);
-        watch.error = None;
+        // That a list begins says nothing yet: one that cannot be made begins again and again.
+        if !matches!(event, Event::Init) {
+            watch.error = None;
+        }
         match event {
             Event::Init => {
                 watch.lists += 1;
@@ -260,6 +268,7 @@ impl Index {
             status: status.clone(),
             absent: namespaces.iter().filter(|namespace| !self.namespaces.contains(*namespace)).cloned().collect(),
             namespaces,
+            governed: served.governed.clone(),
             conflicts: self.resolved.conflicts.get(&served.name).cloned().unwrap_or_default(),
             unusable: served.unusable.clone(),
             limit: team_object::limit(&served.spec),
@@ -323,7 +332,8 @@ impl Index {
     }
 
     fn team_is_there(&mut self, object: &Value, now: Timestamp) {
-        let served = ServedTeam::read(object);
+        let mut served = ServedTeam::read(object);
+        self.inherit(&mut served);
         let seen = SeenTeam {
             resource_version: text(object, "resourceVersion"),
             status: team_object::status_of(object),
@@ -338,6 +348,23 @@ impl Index {
             self.leave_behind(&before, &served.spec.namespaces.iter().cloned().collect(), now);
         }
         self.resolve(now);
+    }
+
+    /// A Team that comes back finds its roots as they were, not older than the gate.
+    fn inherit(&mut self, served: &mut ServedTeam) {
+        for namespace in &served.spec.namespaces {
+            let key = (served.name.clone(), namespace.clone());
+            let left = self.gone.get(&key).and_then(|gone| gone.last.governed.get(namespace));
+            if let Some(since) = left {
+                self.inherited.insert(key.clone(), *since);
+            }
+            match (served.governed.contains_key(namespace), self.inherited.get(&key)) {
+                // Its status says so itself now.
+                (true, _) => drop(self.inherited.remove(&key)),
+                (false, Some(since)) => drop(served.governed.insert(namespace.clone(), *since)),
+                (false, None) => {}
+            }
+        }
     }
 
     /// The namespaces that a Team declared and, but for `kept`, does not any more.
@@ -636,6 +663,35 @@ mod tests {
         fed.team(Event::Apply(team("a", &[PODS_OF])), at(61));
         assert_eq!(fed.owner(PODS_OF), Some(("a", false)));
         assert!(fed.0.governance().vanished.is_empty());
+    }
+
+    #[test]
+    fn a_team_that_comes_back_has_been_governed_all_the_time() {
+        let since: Timestamp = "2026-02-01T00:00:00Z".parse().expect("a time");
+        let mut governed = team("a", &[PODS_OF]);
+        governed["status"] = json!({"namespaces": [{"name": PODS_OF, "governedSince": since}]});
+        let mut fed = Fed::listed(&[governed.clone()], &[pod("p", "1")]);
+        let times = |fed: &Fed| fed.0.governance().teams.first().map(|team| team.governed.clone());
+        fed.team(Event::Delete(governed.clone()), at(0));
+        for _ in 0..2 {
+            fed.team(Event::Apply(team("a", &[PODS_OF])), at(1));
+            assert_eq!(times(&fed), Some([(PODS_OF.to_owned(), since)].into()), "until its status says so itself");
+        }
+        fed.team(Event::Apply(governed), at(2));
+        assert!(fed.0.inherited.is_empty());
+        // Another Team's time is not inherited.
+        fed.team(Event::Delete(team("a", &[])), at(3));
+        fed.team(Event::Apply(team("b", &[PODS_OF])), at(3));
+        assert_eq!(times(&fed), Some(BTreeMap::new()));
+    }
+
+    #[test]
+    fn a_list_that_begins_again_and_again_still_has_its_error() {
+        let mut fed = Fed::new();
+        fed.0.failed(&KindName::pods(), "forbidden".to_owned());
+        fed.pod(Event::Init);
+        let errors: Vec<_> = fed.0.pending().into_iter().map(|(_, error)| error.map(str::to_owned)).collect();
+        assert!(errors.contains(&Some("forbidden".to_owned())), "{errors:?}");
     }
 
     #[test]

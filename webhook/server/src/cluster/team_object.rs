@@ -1,7 +1,5 @@
 //! The `Team` custom resource: its definition, generated from the types that the engine reads, and its status.
 
-use std::collections::BTreeMap;
-
 use engine::team::{API_VERSION, QuotaMode, TeamSpec};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -185,11 +183,6 @@ pub fn condition(
 /// By name, from what the API server has.
 pub fn status_of(object: &Value) -> TeamStatus {
     object.get("status").cloned().and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default()
-}
-
-/// By namespace.
-pub fn governed(status: &TeamStatus) -> BTreeMap<&str, Timestamp> {
-    status.namespaces.iter().map(|namespace| (namespace.name.as_str(), namespace.governed_since)).collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(super) fn changes(config: &Config, label_keys: &BTreeSet<String>) -> MatchCo
             "(has(request.subResource) && request.subResource != '')".to_owned(),
             content_differs(),
             // The garbage collector takes away what points to owners that are gone.
-            format!("({} && !({USERNAME} in [{}]))", owners_differ(), quoted(cleaners.iter().map(String::as_str))),
+            format!("({} && !{})", owners_differ(), is_one_of(config, &cleaners)),
             keys_differ("labels", label_keys),
             keys_differ("annotations", label_keys),
         ]
@@ -38,12 +38,28 @@ pub(super) fn changes_at_all() -> MatchCondition {
     condition("changes-what-matters", &parts.join(" || "))
 }
 
-/// Kubelets write status; what they create is judged.
-pub(super) fn not_the_status_of_a_node() -> MatchCondition {
+/// Kubelets write status and fetch the tokens of the pods that they run: those must not run out while the gate is down. The
+/// API server holds a node to its own pods; what a node creates is judged.
+pub(super) fn not_upkeep_by_a_node() -> MatchCondition {
     condition(
-        "not-status-by-a-node",
-        "!(has(request.subResource) && request.subResource == 'status' && has(request.userInfo.groups) && \
-         'system:nodes' in request.userInfo.groups)",
+        "not-upkeep-by-a-node",
+        &format!(
+            "!(has(request.subResource) && request.subResource in ['status', 'token'] && \
+             {USERNAME}.startsWith('system:node:') && has(request.userInfo.groups) && \
+             'system:nodes' in request.userInfo.groups)"
+        ),
+    )
+}
+
+/// The queue's own controller admits and evicts all day; what others write there would admit them past their quota.
+pub(super) fn not_the_queue(config: &Config) -> MatchCondition {
+    let queue = usernames(config, ComponentKind::Queue);
+    condition(
+        "not-queueing-by-the-queue",
+        &format!(
+            "!(request.resource.resource == 'workloads' && has(request.subResource) && request.subResource == 'status' && {})",
+            is_one_of(config, &queue)
+        ),
     )
 }
 
@@ -68,11 +84,21 @@ pub(super) fn by_iam() -> MatchCondition {
 
 /// What the gate itself writes must not need the gate.
 pub(super) fn not_by_the_gate(config: &Config) -> MatchCondition {
-    let own = username_of(&config.own_service_account);
-    condition("not-by-the-gate", &format!("{USERNAME} != '{own}'"))
+    let own = [username_of(&config.own_service_account)];
+    condition("not-by-the-gate", &format!("!{}", is_one_of(config, &own)))
 }
 
 const USERNAME: &str = "(has(request.userInfo.username) ? request.userInfo.username : '')";
+
+/// One of these service accounts, and not somebody who plainly impersonates it: that leaves no uid and no credential.
+fn is_one_of(config: &Config, usernames: &[String]) -> String {
+    let credential = "has(request.userInfo.extra) && 'authentication.kubernetes.io/credential-id' in request.userInfo.extra";
+    let credential = if config.require_credential_id { format!(" && {credential}") } else { String::new() };
+    format!(
+        "({USERNAME} in [{}] && has(request.userInfo.uid) && request.userInfo.uid != ''{credential})",
+        quoted(usernames.iter().map(String::as_str))
+    )
+}
 
 fn content_differs() -> String {
     let content = "!(k in ['metadata', 'status'])";

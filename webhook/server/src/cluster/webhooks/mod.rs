@@ -110,7 +110,12 @@ fn validating(wanted: &Wanted, config: &Config) -> Vec<Webhook> {
         fails: true,
         namespaces: Some(namespaces),
         rules: rules::validated(),
-        conditions: vec![changes(), conditions::not_the_status_of_a_node(), conditions::not_the_scheduler()],
+        conditions: vec![
+            changes(),
+            conditions::not_upkeep_by_a_node(),
+            conditions::not_the_scheduler(),
+            conditions::not_the_queue(config),
+        ],
     });
     let elsewhere = wanted.namespaces.iter().chain(&config.system_namespaces).cloned().collect();
     let outside = Webhook {
