@@ -92,7 +92,8 @@ const USERNAME: &str = "(has(request.userInfo.username) ? request.userInfo.usern
 
 /// One of these service accounts, and not somebody who plainly impersonates it: that leaves no uid and no credential.
 fn is_one_of(config: &Config, usernames: &[String]) -> String {
-    let credential = "has(request.userInfo.extra) && 'authentication.kubernetes.io/credential-id' in request.userInfo.extra";
+    let credential =
+        "has(request.userInfo.extra) && 'authentication.kubernetes.io/credential-id' in request.userInfo.extra";
     let credential = if config.require_credential_id { format!(" && {credential}") } else { String::new() };
     format!(
         "({USERNAME} in [{}] && has(request.userInfo.uid) && request.userInfo.uid != ''{credential})",
