@@ -156,7 +156,7 @@ impl Ask {
             request["requestSubResource"] = subresource.as_str().into();
             // The old object of a subresource is the subresource's own, and nobody connects to anything old.
             request["oldObject"] = match (operation, subresource.as_str()) {
-                (Operation::Update, "ephemeralcontainers" | "resize") => stored.clone(),
+                (Operation::Update, "ephemeralcontainers" | "resize" | "status") => stored.clone(),
                 (Operation::Update, "scale") => json!({"spec": {"replicas": stored["spec"]["replicas"]}}),
                 _ => Value::Null,
             };
