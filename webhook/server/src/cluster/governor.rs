@@ -328,6 +328,10 @@ async fn read(api: &Api<DynamicObject>, kind: &'static str) -> Result<Live, Roun
     Ok(Live::read(&serde_json::to_value(found).unwrap_or_default()))
 }
 
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
 /// Against the version that was read: a configuration that was removed meanwhile does not come back.
 async fn apply<K>(api: &Api<DynamicObject>, mut configuration: K, live: &Live) -> Result<Live, RoundError>
 where
@@ -337,9 +341,9 @@ where
     metadata.uid = Some(live.uid.clone());
     metadata.resource_version = Some(live.resource_version.clone());
     let applied = api.patch(webhooks::NAME, &forced(), &Patch::Apply(&configuration)).await;
-    let applied = applied.map_err(|error| match error {
-        kube::Error::Api(status) if status.code == 409 => RoundError::Lost,
-        error => failed("apply a webhook configuration", error),
+    let applied = applied.map_err(|error| match is_conflict(&error) {
+        true => RoundError::Lost,
+        false => failed("apply a webhook configuration", error),
     })?;
     Ok(Live::read(&serde_json::to_value(applied).unwrap_or_default()))
 }
