@@ -103,7 +103,9 @@ impl Held {
         }
         match (&self.next, &self.old_pem) {
             (Some(next), _) => match next.read() {
-                Ok(next_read) if passed(next_read.not_before(), now) >= OVERLAP && trusted(&next.certificate) => Step::Promote,
+                Ok(next_read) if passed(next_read.not_before(), now) >= OVERLAP && trusted(&next.certificate) => {
+                    Step::Promote
+                }
                 Ok(_) => Step::Keep,
                 Err(_) => Step::RotateAuthority,
             },
@@ -193,7 +195,8 @@ mod tests {
     /// Clients always trust whoever signed the leaf that is served.
     fn served_is_trusted(held: &Held) -> bool {
         let signer = held.authority.read().expect("reads");
-        held.leaf.certificate().expect("reads").is_signed_by(&signer) && held.bundle().contains(held.authority.certificate.trim_end())
+        held.leaf.certificate().expect("reads").is_signed_by(&signer)
+            && held.bundle().contains(held.authority.certificate.trim_end())
     }
 
     #[test]
@@ -214,11 +217,9 @@ mod tests {
         }
         // Leaves every 60 days; the authority rotates half a year before its end, and the leaf that comes with it counts.
         let rotation: Vec<_> = steps.iter().filter(|(_, step, _)| *step != Step::RenewLeaf).copied().collect();
-        assert_eq!(
-            rotation,
-            [(550, Step::RotateAuthority, 2), (550, Step::Promote, 2), (550, Step::DropOld, 1)]
-        );
-        let renewals: Vec<_> = steps.iter().filter(|(_, step, _)| *step == Step::RenewLeaf).map(|(day, ..)| *day).collect();
+        assert_eq!(rotation, [(550, Step::RotateAuthority, 2), (550, Step::Promote, 2), (550, Step::DropOld, 1)]);
+        let renewals: Vec<_> =
+            steps.iter().filter(|(_, step, _)| *step == Step::RenewLeaf).map(|(day, ..)| *day).collect();
         assert_eq!(renewals[..3], [60, 120, 180]);
         assert!(renewals.windows(2).all(|pair| pair[1] - pair[0] <= 60 || pair[0] < 550), "{renewals:?}");
     }

@@ -133,7 +133,6 @@ impl<L: LedgerStore> Decider<L> {
 }
 
 /// What became of an evaluation that may have had to ask the API server.
-#[expect(clippy::large_enum_variant, reason = "one for each review, and moved once")]
 enum Evaluated {
     /// With the snapshot that it was made on.
     Final(Evaluation, Arc<Snapshot>),

@@ -173,7 +173,9 @@ fn look(policies: &PolicyDirectory, snapshots: &ArcSwap<Snapshot>, seen: &mut Se
     seen.refused = loaded.is_err();
     let loaded = loaded?;
     let current = snapshots.load();
-    if (loaded.revision(), loaded.schema_revision()) == (current.policies.revision(), current.policies.schema_revision()) {
+    if (loaded.revision(), loaded.schema_revision())
+        == (current.policies.revision(), current.policies.schema_revision())
+    {
         return Ok(Reload::None);
     }
     let loaded = Arc::new(loaded);
@@ -333,7 +335,10 @@ mod tests {
         assert_eq!(followed.counts(), (1, 1, 1), "said once");
         assert!(followed.holds("of-the-site"), "the last good set goes on deciding");
         let report = followed.readiness.report().to_string();
-        assert!(report.contains("[+]policies ok: sha256:") && report.contains("goes on deciding: no policy was loaded"), "{report}");
+        assert!(
+            report.contains("[+]policies ok: sha256:") && report.contains("goes on deciding: no policy was loaded"),
+            "{report}"
+        );
         assert!(followed.readiness.is_ready());
 
         followed.mount.put(&starter_files());

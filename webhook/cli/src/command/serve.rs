@@ -64,7 +64,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         }
         let decider = Decider::new(Arc::clone(&snapshots), ledgers);
         let decider = match connected {
-            Some(connected) => decider.with_lookup(connected.start(snapshots, readiness.clone(), trusted, reports).lookup),
+            Some(connected) => {
+                decider.with_lookup(connected.start(snapshots, readiness.clone(), trusted, reports).lookup)
+            }
             None => {
                 readiness.pass(Check::State);
                 decider

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    API_VERSION, Claimed, Person, Team, TeamError, TeamFile, TeamMetadata, TeamSpec, Teams, check, claim_of_member, digest,
+    API_VERSION, Claimed, Person, Team, TeamError, TeamFile, TeamMetadata, TeamSpec, Teams, check, claim_of_member,
+    digest,
 };
 use crate::cluster::Meta;
 use crate::json;
@@ -147,7 +148,8 @@ pub fn check_team_write(
     }
     let after = ServedTeam::read(object);
     let stands: BTreeSet<String> = before.iter().flat_map(|team| overlaps(team, teams, reserved)).collect();
-    let added: Vec<String> = overlaps(&after, teams, reserved).into_iter().filter(|sentence| !stands.contains(sentence)).collect();
+    let added: Vec<String> =
+        overlaps(&after, teams, reserved).into_iter().filter(|sentence| !stands.contains(sentence)).collect();
     if !added.is_empty() {
         return Err(added.join("; "));
     }
@@ -276,21 +278,29 @@ mod tests {
     }
 
     fn older() -> Value {
-        team("b", "2026-01-01T00:00:00Z", json!({
-            "namespaces": ["shared", "ns-b"],
-            "members": [{"permissionSet": "TeamB"}],
-            "people": [{"name": "bob", "uid": 1001, "gid": 1, "home": "bob"}],
-            "groups": [{"name": "g"}],
-        }))
+        team(
+            "b",
+            "2026-01-01T00:00:00Z",
+            json!({
+                "namespaces": ["shared", "ns-b"],
+                "members": [{"permissionSet": "TeamB"}],
+                "people": [{"name": "bob", "uid": 1001, "gid": 1, "home": "bob"}],
+                "groups": [{"name": "g"}],
+            }),
+        )
     }
 
     fn younger() -> Value {
-        team("a", "2026-01-02T00:00:00Z", json!({
-            "namespaces": ["ns-a", "shared"],
-            "members": [{"permissionSet": "TeamB"}, {"permissionSet": "TeamA"}],
-            "people": [{"name": "alice", "uid": 1001, "gid": 1, "home": "alice"}, {"name": "bob"}, {"name": "carol", "home": "bob"}],
-            "groups": [{"name": "g"}],
-        }))
+        team(
+            "a",
+            "2026-01-02T00:00:00Z",
+            json!({
+                "namespaces": ["ns-a", "shared"],
+                "members": [{"permissionSet": "TeamB"}, {"permissionSet": "TeamA"}],
+                "people": [{"name": "alice", "uid": 1001, "gid": 1, "home": "alice"}, {"name": "bob"}, {"name": "carol", "home": "bob"}],
+                "groups": [{"name": "g"}],
+            }),
+        )
     }
 
     #[test]
@@ -305,14 +315,17 @@ mod tests {
             assert_eq!(people, [("alice", None, Some("alice")), ("carol", None, None)]);
             assert!(a.spec.groups.is_empty());
             assert_eq!(conflicts.keys().collect::<Vec<_>>(), ["a"]);
-            assert_eq!(conflicts["a"], [
-                "member `TeamB in *:*:*` is declared in Team b already",
-                "person `bob` is declared in Team b already",
-                "uid `1001` is declared in Team b already",
-                "home `bob` is declared in Team b already",
-                "group `g` is declared in Team b already",
-                "namespace `shared` is declared in Team b already",
-            ]);
+            assert_eq!(
+                conflicts["a"],
+                [
+                    "member `TeamB in *:*:*` is declared in Team b already",
+                    "person `bob` is declared in Team b already",
+                    "uid `1001` is declared in Team b already",
+                    "home `bob` is declared in Team b already",
+                    "group `g` is declared in Team b already",
+                    "namespace `shared` is declared in Team b already",
+                ]
+            );
         }
     }
 
@@ -325,7 +338,11 @@ mod tests {
 
     #[test]
     fn an_unusable_team_keeps_its_namespaces_governed_and_has_no_members() {
-        let object = team("a", "2026-01-01T00:00:00Z", json!({"namespaces": ["ns-a"], "memebers": [], "members": [{"role": "R"}]}));
+        let object = team(
+            "a",
+            "2026-01-01T00:00:00Z",
+            json!({"namespaces": ["ns-a"], "memebers": [], "members": [{"role": "R"}]}),
+        );
         let served = ServedTeam::read(&object);
         let problem = served.unusable.clone().expect("is unusable");
         assert!(problem.starts_with("spec: unknown field `memebers`, expected one of"), "{problem}");
@@ -388,7 +405,11 @@ mod tests {
         mended["spec"]["members"] = json!([{"permissionSet": "TeamA"}]);
         assert_eq!(write(Some(&younger()), &mended), Ok(()));
         assert_eq!(write(Some(&older()), &older()), Ok(()));
-        let impossible = team("q", "2026-01-01T00:00:00Z", json!({"quota": {"limit": {"nvidia.com/gpu": 8}, "ceiling": {"nvidia.com/gpu": 4}}}));
+        let impossible = team(
+            "q",
+            "2026-01-01T00:00:00Z",
+            json!({"quota": {"limit": {"nvidia.com/gpu": 8}, "ceiling": {"nvidia.com/gpu": 4}}}),
+        );
         assert_eq!(
             write(None, &impossible),
             Err("quota: ceiling of `nvidia.com/gpu` is 4, below its limit 8".to_owned())

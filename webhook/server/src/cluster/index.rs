@@ -396,8 +396,7 @@ impl Index {
     fn let_go(&mut self, now: Timestamp) {
         let complete = |kind: KindName| self.watches.get(&kind).is_some_and(|watch| watch.complete);
         let (knows_namespaces, knows_pods) = (complete(KindName::namespaces()), complete(KindName::pods()));
-        let declared: BTreeSet<&String> =
-            self.teams.values().flat_map(|seen| &seen.served.spec.namespaces).collect();
+        let declared: BTreeSet<&String> = self.teams.values().flat_map(|seen| &seen.served.spec.namespaces).collect();
         let (namespaces, cluster) = (&self.namespaces, &self.cluster);
         self.gone.retain(|(_, namespace), gone| {
             let exists = !knows_namespaces || namespaces.contains(namespace);
@@ -704,9 +703,12 @@ mod tests {
         let [a, b] = governance.teams.as_slice() else { unreachable!("two teams") };
         assert_eq!((a.namespaces.len(), a.absent.as_slice()), (2, ["later".to_owned()].as_slice()));
         assert_eq!(b.namespaces, ["ns-b"]);
-        assert_eq!(b.conflicts, [
-            "namespace `ns-a` is declared in Team a already".to_owned(),
-            "namespace `kube-system` belongs to the cluster".to_owned(),
-        ]);
+        assert_eq!(
+            b.conflicts,
+            [
+                "namespace `ns-a` is declared in Team a already".to_owned(),
+                "namespace `kube-system` belongs to the cluster".to_owned(),
+            ]
+        );
     }
 }

@@ -20,8 +20,8 @@ use kube::discovery;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::{ApiServer, chain};
 use super::resources::Resources;
+use super::{ApiServer, chain};
 
 /// An object to be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

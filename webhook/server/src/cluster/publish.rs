@@ -120,7 +120,11 @@ pub async fn publish(state: Arc<State>, snapshots: Arc<ArcSwap<Snapshot>>, readi
 
 fn swap(snapshots: &ArcSwap<Snapshot>, View { teams, cluster, since: _ }: View) {
     // Policies are swapped by another task: neither may undo the other.
-    snapshots.rcu(|current| Snapshot { teams: Arc::clone(&teams), cluster: Arc::clone(&cluster), ..Snapshot::clone(current) });
+    snapshots.rcu(|current| Snapshot {
+        teams: Arc::clone(&teams),
+        cluster: Arc::clone(&cluster),
+        ..Snapshot::clone(current)
+    });
 }
 
 fn is_complete(state: &State, readiness: &Readiness) -> bool {

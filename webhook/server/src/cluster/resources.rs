@@ -114,8 +114,14 @@ mod tests {
     fn custom_groups_are_those_of_the_default_controllers() {
         let groups = custom_groups(&Config::default());
         let expected = [
-            "inference.sagemaker.aws.amazon.com", "jobset.x-k8s.io", "keda.sh", "kubeflow.org", "leaderworkerset.x-k8s.io",
-            "ray.io", "sagemaker.amazonaws.com", "workspace.jupyter.org",
+            "inference.sagemaker.aws.amazon.com",
+            "jobset.x-k8s.io",
+            "keda.sh",
+            "kubeflow.org",
+            "leaderworkerset.x-k8s.io",
+            "ray.io",
+            "sagemaker.amazonaws.com",
+            "workspace.jupyter.org",
         ];
         assert_eq!(groups, expected.map(str::to_owned).into());
     }

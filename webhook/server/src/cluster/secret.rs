@@ -14,8 +14,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use tokio::sync::watch;
 
-use super::{ApiServer, chain};
 use super::governor::{FIELD_MANAGER, Reports, Trust};
+use super::{ApiServer, chain};
 use crate::{Check, Readiness};
 
 /// How often to look; small beside [`certs::rotation::OVERLAP`].
@@ -79,7 +79,8 @@ impl SharedCertificate {
             Some(secret) => api.replace(&self.name, &params, &Secret { data: Some(data(held)), ..secret }).await,
             None => {
                 let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-                let secret = Secret { metadata, data: Some(data(held)), type_: Some(TYPE.to_owned()), ..Secret::default() };
+                let secret =
+                    Secret { metadata, data: Some(data(held)), type_: Some(TYPE.to_owned()), ..Secret::default() };
                 api.create(&params, &secret).await
             }
         };
@@ -147,9 +148,8 @@ const OLD: &str = "ca-old.crt";
 
 fn held(data: &BTreeMap<String, ByteString>) -> Option<Held> {
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok().filter(|text| !text.is_empty());
-    let authority = |[certificate, key]: [&str; 2]| {
-        Some(AuthorityPem { certificate: text(certificate)?, key: text(key)? })
-    };
+    let authority =
+        |[certificate, key]: [&str; 2]| Some(AuthorityPem { certificate: text(certificate)?, key: text(key)? });
     Some(Held {
         authority: authority(AUTHORITY)?,
         next: authority(NEXT),

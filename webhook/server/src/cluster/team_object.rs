@@ -75,7 +75,8 @@ pub fn limit(spec: &TeamSpec) -> Option<String> {
     match quota.mode {
         QuotaMode::Kueue => Some("by Kueue".to_owned()),
         QuotaMode::Ledger => {
-            let amounts: Vec<String> = quota.limit.iter().map(|(resource, limit)| format!("{resource} {limit}")).collect();
+            let amounts: Vec<String> =
+                quota.limit.iter().map(|(resource, limit)| format!("{resource} {limit}")).collect();
             (!amounts.is_empty()).then(|| amounts.join(", "))
         }
     }

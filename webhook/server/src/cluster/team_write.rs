@@ -65,7 +65,9 @@ pub fn unfinished_pods(cluster: &Cluster, namespace: &str) -> usize {
     let finished = |phase: Option<&str>| matches!(phase, Some("Succeeded" | "Failed"));
     cluster
         .objects()
-        .filter(|stored| stored.meta.kind == "Pod" && stored.meta.group.is_empty() && stored.meta.namespace == namespace)
+        .filter(|stored| {
+            stored.meta.kind == "Pod" && stored.meta.group.is_empty() && stored.meta.namespace == namespace
+        })
         .filter(|stored| !finished(json::text(&stored.object, &["status", "phase"])))
         .count()
 }

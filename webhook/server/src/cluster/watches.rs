@@ -23,10 +23,10 @@ use kube::{Client, discovery};
 use serde_json::{Map, Value};
 use tokio::task::AbortHandle;
 
-use super::{ApiServer, chain};
 use super::publish::State;
 use super::resources::{self, KindName, Resources};
 use super::team_object;
+use super::{ApiServer, chain};
 
 /// CRDs come in bundles, and each changes a few times until it is established.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -107,7 +107,8 @@ impl Watches {
             None => tracing::info!(%kind, version = resource.version, "watching"),
         }
         self.state.index().expect(kind.clone(), required);
-        let following = follow(self.api_server.client(), resource.clone(), self.selector(&resource), Arc::clone(&self.state));
+        let following =
+            follow(self.api_server.client(), resource.clone(), self.selector(&resource), Arc::clone(&self.state));
         let handle = tokio::spawn(following).abort_handle();
         self.running.insert(kind, (resource, handle));
     }
@@ -124,7 +125,12 @@ impl Watches {
     fn run_again_what_never_began(&mut self) {
         let failing: Vec<KindName> = {
             let index = self.state.index();
-            index.report().into_iter().filter(|watch| !watch.complete && watch.error.is_some()).map(|watch| watch.kind).collect()
+            index
+                .report()
+                .into_iter()
+                .filter(|watch| !watch.complete && watch.error.is_some())
+                .map(|watch| watch.kind)
+                .collect()
         };
         for kind in failing {
             if let Some((resource, handle)) = self.running.remove(&kind) {
@@ -238,7 +244,8 @@ mod tests {
     fn an_item_of_a_list_is_told_what_it_is() {
         let resource = resources::resource("ray.io", "v1", "RayJob", "rayjobs");
         let item: DynamicObject =
-            serde_json::from_value(serde_json::json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"x": [1]}})).expect("an object");
+            serde_json::from_value(serde_json::json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"x": [1]}}))
+                .expect("an object");
         assert_eq!(
             whole(&resource, item),
             serde_json::json!({

@@ -233,7 +233,10 @@ async fn the_first_teams_are_written_by_whom_rbac_lets_and_later_ones_by_whom_th
     let body = team(json!({"namespaces": ["ns-other"]}));
     let response = ask(&[], Arc::default(), Endpoint::Validate, body.clone()).await;
     assert_eq!(response["allowed"], true, "no Team declares a group: {response}");
-    assert_eq!(response["warnings"], json!(["no Team declares a group yet, so RBAC alone decided who writes this one"]));
+    assert_eq!(
+        response["warnings"],
+        json!(["no Team declares a group yet, so RBAC alone decided who writes this one"])
+    );
 
     let with_groups = Teams::parse([
         ("team-a.yaml", include_str!("../../../../policies/teams/team-a.yaml")),

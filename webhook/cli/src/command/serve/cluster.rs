@@ -39,7 +39,10 @@ pub(super) struct Arguments {
 pub(super) enum Place {
     /// On files: Teams and state are what was read.
     Nowhere,
-    Cluster { kubeconfig: Option<PathBuf>, target: Option<Target> },
+    Cluster {
+        kubeconfig: Option<PathBuf>,
+        target: Option<Target>,
+    },
 }
 
 impl Arguments {
@@ -121,7 +124,9 @@ impl Connected {
 
 /// `namespace/name`.
 pub(super) fn pair(text: &str, flag: &str) -> Result<(String, String)> {
-    let pair = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'));
+    let pair = text
+        .split_once('/')
+        .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'));
     let (namespace, name) = pair.ok_or_else(|| anyhow!("{flag} `{text}`: expected NAMESPACE/NAME"))?;
     Ok((namespace.to_owned(), name.to_owned()))
 }

@@ -33,7 +33,8 @@ pub(super) fn changes(config: &Config, label_keys: &BTreeSet<String>) -> MatchCo
 /// Of Namespaces and the like every label counts: only the site knows which of them select something.
 pub(super) fn changes_at_all() -> MatchCondition {
     let differs = |list: &str| format!("{} != {}", map("object", list), map("oldObject", list));
-    let parts = ["request.operation != 'UPDATE'".to_owned(), content_differs(), differs("labels"), differs("annotations")];
+    let parts =
+        ["request.operation != 'UPDATE'".to_owned(), content_differs(), differs("labels"), differs("annotations")];
     condition("changes-what-matters", &parts.join(" || "))
 }
 
@@ -91,7 +92,8 @@ const USERNAME: &str = "(has(request.userInfo.username) ? request.userInfo.usern
 
 /// One of these service accounts, and not somebody who plainly impersonates it: that leaves no uid and no credential.
 fn is_one_of(config: &Config, usernames: &[String]) -> String {
-    let credential = "has(request.userInfo.extra) && 'authentication.kubernetes.io/credential-id' in request.userInfo.extra";
+    let credential =
+        "has(request.userInfo.extra) && 'authentication.kubernetes.io/credential-id' in request.userInfo.extra";
     let credential = if config.require_credential_id { format!(" && {credential}") } else { String::new() };
     format!(
         "({USERNAME} in [{}] && has(request.userInfo.uid) && request.userInfo.uid != ''{credential})",
@@ -108,9 +110,8 @@ fn content_differs() -> String {
 }
 
 fn owners_differ() -> String {
-    let owners = |object: &str| {
-        format!("(has({object}.metadata.ownerReferences) ? {object}.metadata.ownerReferences : [])")
-    };
+    let owners =
+        |object: &str| format!("(has({object}.metadata.ownerReferences) ? {object}.metadata.ownerReferences : [])");
     format!("{} != {}", owners("object"), owners("oldObject"))
 }
 

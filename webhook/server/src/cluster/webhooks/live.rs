@@ -58,7 +58,11 @@ fn namespaces(webhook: &Value) -> Vec<String> {
     let by_name = json::list(webhook, &["namespaceSelector", "matchExpressions"])
         .iter()
         .filter(|requirement| json::text(requirement, &["key"]) == Some(NAMESPACE_NAME));
-    by_name.flat_map(|requirement| json::list(requirement, &["values"])).filter_map(Value::as_str).map(str::to_owned).collect()
+    by_name
+        .flat_map(|requirement| json::list(requirement, &["values"]))
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// What to apply. A replica that has seen less of the Teams than the one that wrote last adds and takes nothing away: what
@@ -94,7 +98,11 @@ mod tests {
     }
 
     fn live(namespaces: &[&str], teams_version: u64) -> Live {
-        Live { namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(), teams_version, ..Live::default() }
+        Live {
+            namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
+            teams_version,
+            ..Live::default()
+        }
     }
 
     fn settled(mine: &Governance, live: &Live) -> Vec<String> {
@@ -111,7 +119,8 @@ mod tests {
 
     #[test]
     fn what_was_rendered_is_read_back() {
-        let team = ServedTeam::read(&json!({"metadata": {"name": "gone"}, "spec": {"namespaces": ["left"], "queue": "q"}}));
+        let team =
+            ServedTeam::read(&json!({"metadata": {"name": "gone"}, "spec": {"namespaces": ["left"], "queue": "q"}}));
         let wanted = Wanted {
             namespaces: ["a".to_owned(), "left".to_owned()].into(),
             label_keys: BTreeSet::new(),
@@ -130,7 +139,8 @@ mod tests {
     #[test]
     fn an_empty_configuration_is_empty() {
         let empty = Live::read(&json!({"metadata": {"uid": "u", "resourceVersion": "1"}}));
-        let expected = Live { uid: "u".to_owned(), resource_version: "1".to_owned(), is_empty: true, ..Live::default() };
+        let expected =
+            Live { uid: "u".to_owned(), resource_version: "1".to_owned(), is_empty: true, ..Live::default() };
         assert_eq!(empty, expected);
     }
 }

@@ -21,8 +21,8 @@ use engine::config::Config;
 use engine::team::served::ServedTeam;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
-    ValidatingWebhookConfiguration, WebhookClientConfig,
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::api::ObjectMeta;
@@ -50,7 +50,10 @@ const TIMEOUT_SECONDS: i32 = 10;
 /// Where the API server finds the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    Service { namespace: String, name: String },
+    Service {
+        namespace: String,
+        name: String,
+    },
     /// Base URL, for a gate outside the cluster.
     Url(String),
 }
@@ -63,14 +66,12 @@ pub fn render(
     ca_bundle: Option<&str>,
     target: &Target,
 ) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
-    let metadata = || ObjectMeta {
-        name: Some(NAME.to_owned()),
-        annotations: Some(annotations(wanted)),
-        ..ObjectMeta::default()
-    };
+    let metadata =
+        || ObjectMeta { name: Some(NAME.to_owned()), annotations: Some(annotations(wanted)), ..ObjectMeta::default() };
     let client = |endpoint| client(target, ca_bundle, endpoint);
     let mutating = mutating(wanted, config).into_iter().map(|webhook| webhook.mutating(client(Endpoint::Mutate)));
-    let validating = validating(wanted, config).into_iter().map(|webhook| webhook.validating(client(Endpoint::Validate)));
+    let validating =
+        validating(wanted, config).into_iter().map(|webhook| webhook.validating(client(Endpoint::Validate)));
     (
         MutatingWebhookConfiguration { metadata: metadata(), webhooks: some(mutating.collect()) },
         ValidatingWebhookConfiguration { metadata: metadata(), webhooks: some(validating.collect()) },
@@ -233,9 +234,8 @@ fn annotations(wanted: &Wanted) -> BTreeMap<String, String> {
 const MAX_VANISHED_BYTES: usize = 128 * 1024;
 
 fn vanished_text(vanished: &[ServedTeam]) -> Option<String> {
-    let fits = |count: &usize| {
-        serde_json::to_string(&vanished[..*count]).ok().filter(|text| text.len() <= MAX_VANISHED_BYTES)
-    };
+    let fits =
+        |count: &usize| serde_json::to_string(&vanished[..*count]).ok().filter(|text| text.len() <= MAX_VANISHED_BYTES);
     (1..=vanished.len()).rev().find_map(|count| fits(&count))
 }
 
@@ -259,7 +259,8 @@ mod tests {
     #[test]
     fn two_teams_behind_a_service() {
         let wanted = wanted(&["hyperpod-ns-team-a", "hyperpod-ns-team-b"]);
-        let (mutating, validating) = render(&wanted, &Config::default(), Some("-----BEGIN CERTIFICATE-----\n"), &service());
+        let (mutating, validating) =
+            render(&wanted, &Config::default(), Some("-----BEGIN CERTIFICATE-----\n"), &service());
         insta::assert_json_snapshot!("mutating", mutating);
         insta::assert_json_snapshot!("validating", validating);
     }
@@ -288,8 +289,10 @@ mod tests {
     fn the_clusters_own_namespaces_are_never_governed_outside() {
         let (_, validating) = render(&wanted(&["ns-a"]), &Config::default(), None, &service());
         let outside = validating.webhooks.into_iter().flatten().find(|webhook| webhook.name.starts_with("outside"));
-        let selector = outside.and_then(|webhook| webhook.namespace_selector).and_then(|selector| selector.match_expressions);
-        let values = selector.into_iter().flatten().flat_map(|requirement| requirement.values).flatten().collect::<Vec<_>>();
+        let selector =
+            outside.and_then(|webhook| webhook.namespace_selector).and_then(|selector| selector.match_expressions);
+        let values =
+            selector.into_iter().flatten().flat_map(|requirement| requirement.values).flatten().collect::<Vec<_>>();
         assert!(["ns-a", "kube-system", "cedargate-system"].iter().all(|name| values.contains(&(*name).to_owned())));
     }
 }

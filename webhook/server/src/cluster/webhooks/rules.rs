@@ -15,7 +15,14 @@ struct Group {
 const GROUPS: &[Group] = &[
     Group {
         name: "",
-        objects: &["pods", "replicationcontrollers", "services", "secrets", "serviceaccounts", "persistentvolumeclaims"],
+        objects: &[
+            "pods",
+            "replicationcontrollers",
+            "services",
+            "secrets",
+            "serviceaccounts",
+            "persistentvolumeclaims",
+        ],
         subresources: &["pods/ephemeralcontainers", "pods/resize", "replicationcontrollers/scale"],
     },
     Group {
@@ -37,7 +44,12 @@ const GROUPS: &[Group] = &[
     },
     Group {
         name: "inference.sagemaker.aws.amazon.com",
-        objects: &["inferenceendpointconfigs", "jumpstartmodels", "sagemakerendpointregistrations", "inferencegatewayconfigs"],
+        objects: &[
+            "inferenceendpointconfigs",
+            "jumpstartmodels",
+            "sagemakerendpointregistrations",
+            "inferencegatewayconfigs",
+        ],
         subresources: &["inferenceendpointconfigs/scale", "jumpstartmodels/scale"],
     },
     Group {
@@ -133,11 +145,15 @@ mod tests {
         for rule in validated().into_iter().chain(mutated()) {
             let resources = rule.resources.unwrap_or_default();
             let never = |resource: &String| {
-                resource.contains('*') || resource.ends_with("/eviction") || resource.ends_with("/finalizers")
+                resource.contains('*')
+                    || resource.ends_with("/eviction")
+                    || resource.ends_with("/finalizers")
                     || (resource.ends_with("/status") && resource != "workloads/status")
             };
             assert!(!resources.iter().any(never), "{resources:?}");
-            assert!(!rule.operations.unwrap_or_default().iter().any(|operation| operation == "DELETE" || operation == "*"));
+            assert!(
+                !rule.operations.unwrap_or_default().iter().any(|operation| operation == "DELETE" || operation == "*")
+            );
         }
     }
 }
