@@ -117,11 +117,20 @@ pub enum RoundError {
 /// What is remembered from one round to the next.
 #[derive(Debug, Default)]
 struct Memory {
-    /// Since when both configurations have held each namespace.
-    held: BTreeMap<String, Timestamp>,
+    holding: Holding,
     ready_since: Option<Instant>,
     /// Said once, not every two seconds.
     complained: Option<String>,
+}
+
+/// Which namespaces both configurations hold, as this replica saw it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Holding {
+    /// Since when.
+    since: BTreeMap<String, Timestamp>,
+    /// When each was last seen not to be held: what was created then came past the gate, and whatever time was known before
+    /// counts no more.
+    lapsed: BTreeMap<String, Timestamp>,
 }
 
 /// When to look again.
@@ -189,10 +198,16 @@ impl Governor {
         let Some(trust) = self.trust.borrow_and_update().clone() else { return Ok(Next::After(RETRY_EVERY)) };
         let governance = self.state.index().governance();
         let (mutating, validating) = (self.mutating(), self.validating());
-        let live = [
-            read(&mutating, "MutatingWebhookConfiguration").await?,
-            read(&validating, "ValidatingWebhookConfiguration").await?,
-        ];
+        let live = match self.live(&mutating, &validating).await {
+            Err(error @ RoundError::Missing { .. }) => {
+                memory.holding.look(&governance.namespaces, &BTreeSet::new(), Timestamp::now());
+                self.tell(&governance.teams, memory).await?;
+                return Err(error);
+            }
+            live => live?,
+        };
+        // Before it is repaired: what is missing now has been missing.
+        memory.holding.look(&governance.namespaces, &held_by_both(&live), Timestamp::now());
         let is_empty = live.iter().all(|live| live.is_empty);
         if let Some(left) = memory.until_filling(&self.target, is_empty).filter(|left| !left.is_zero()) {
             return Ok(Next::After(left));
@@ -201,7 +216,7 @@ impl Governor {
         let wanted = webhooks::settle(&governance, &newest);
         let held = self.apply(&wanted, &trust, [mutating, validating], &live).await?;
         self.report(&held, &trust);
-        memory.hold(&held, Timestamp::now());
+        memory.holding.hold(&held, Timestamp::now());
         self.tell(&governance.teams, memory).await
     }
 
@@ -222,7 +237,16 @@ impl Governor {
         let validating = apply(&validating, new_validating, live_validating).await?;
         let mutating = apply(&mutating, new_mutating, live_mutating).await?;
         self.reports.applied.fetch_add(1, Ordering::Relaxed);
-        Ok(validating.namespaces.intersection(&mutating.namespaces).cloned().collect())
+        Ok(held_by_both(&[mutating, validating]))
+    }
+
+    async fn live(
+        &self,
+        mutating: &Api<DynamicObject>,
+        validating: &Api<DynamicObject>,
+    ) -> Result<[Live; 2], RoundError> {
+        let mutating = read(mutating, "MutatingWebhookConfiguration").await?;
+        Ok([mutating, read(validating, "ValidatingWebhookConfiguration").await?])
     }
 
     fn report(&self, held: &BTreeSet<String>, trust: &Trust) {
@@ -240,8 +264,8 @@ impl Governor {
         let now = Timestamp::now();
         let mut next = Next::OnNews;
         for team in teams {
-            let told = status(team, &memory.held, now);
-            if memory.waits_for(team, now) {
+            let told = status(team, &memory.holding, now);
+            if memory.holding.waits_for(team, now) {
                 next = Next::After(Duration::from_secs(1));
             }
             if said_by_us(&told) == said_by_us(&team.status) {
@@ -276,21 +300,48 @@ impl Governor {
     }
 }
 
-impl Memory {
-    fn hold(&mut self, held: &BTreeSet<String>, now: Timestamp) {
-        self.held.retain(|namespace, _| held.contains(namespace));
-        for namespace in held {
-            self.held.entry(namespace.clone()).or_insert(now);
+impl Holding {
+    /// Takes up what was found before anything is repaired.
+    fn look(&mut self, governed: &BTreeSet<String>, held: &BTreeSet<String>, now: Timestamp) {
+        self.since.retain(|namespace, _| held.contains(namespace));
+        for namespace in governed.difference(held) {
+            self.lapsed.insert(namespace.clone(), now);
         }
+        self.lapsed.retain(|namespace, _| governed.contains(namespace));
+    }
+
+    fn hold(&mut self, held: &BTreeSet<String>, now: Timestamp) {
+        for namespace in held {
+            self.since.entry(namespace.clone()).or_insert(now);
+        }
+    }
+
+    /// Since when a namespace has been governed: as it was known, or from now on.
+    fn governed_since(&self, team: &GovernedTeam, namespace: &str, now: Timestamp) -> Option<Timestamp> {
+        let held = self.since.get(namespace)?;
+        match self.known(team, namespace) {
+            Some(since) => Some(since),
+            None if now.duration_since(*held) >= HELD_FOR => Some(whole_seconds(now)),
+            None => None,
+        }
+    }
+
+    fn known(&self, team: &GovernedTeam, namespace: &str) -> Option<Timestamp> {
+        let lapsed = self.lapsed.get(namespace);
+        team.governed.get(namespace).copied().filter(|since| lapsed.is_none_or(|lapsed| since > lapsed))
     }
 
     /// A namespace that is held, and not long enough yet.
     fn waits_for(&self, team: &GovernedTeam, now: Timestamp) -> bool {
         team.namespaces.iter().any(|namespace| {
-            let held = self.held.get(namespace);
-            !team.governed.contains_key(namespace) && held.is_some_and(|since| now.duration_since(*since) < HELD_FOR)
+            let held = self.since.get(namespace);
+            self.known(team, namespace).is_none() && held.is_some_and(|since| now.duration_since(*since) < HELD_FOR)
         })
     }
+}
+
+fn held_by_both([mutating, validating]: &[Live; 2]) -> BTreeSet<String> {
+    validating.namespaces.intersection(&mutating.namespaces).cloned().collect()
 }
 
 /// Teams that had vanished before this process began, as the configuration remembers them.
@@ -328,10 +379,6 @@ async fn read(api: &Api<DynamicObject>, kind: &'static str) -> Result<Live, Roun
     Ok(Live::read(&serde_json::to_value(found).unwrap_or_default()))
 }
 
-fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
-}
-
 /// Against the version that was read: a configuration that was removed meanwhile does not come back.
 async fn apply<K>(api: &Api<DynamicObject>, mut configuration: K, live: &Live) -> Result<Live, RoundError>
 where
@@ -341,9 +388,9 @@ where
     metadata.uid = Some(live.uid.clone());
     metadata.resource_version = Some(live.resource_version.clone());
     let applied = api.patch(webhooks::NAME, &forced(), &Patch::Apply(&configuration)).await;
-    let applied = applied.map_err(|error| match is_conflict(&error) {
-        true => RoundError::Lost,
-        false => failed("apply a webhook configuration", error),
+    let lost = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 409);
+    let applied = applied.map_err(|error| {
+        if lost(&error) { RoundError::Lost } else { failed("apply a webhook configuration", error) }
     })?;
     Ok(Live::read(&serde_json::to_value(applied).unwrap_or_default()))
 }
@@ -357,20 +404,14 @@ fn failed(what: &'static str, source: kube::Error) -> RoundError {
     RoundError::Api { what, source: Box::new(source) }
 }
 
-/// Where a Team stands. `held`: since when both configurations have held each namespace, as this replica saw it.
-///
-/// A namespace that is not held any more loses its time: what was created meanwhile came past the gate.
-pub fn status(team: &GovernedTeam, held: &BTreeMap<String, Timestamp>, now: Timestamp) -> TeamStatus {
+/// Where a Team stands. A namespace that is not held loses its time: what is created meanwhile comes past the gate.
+pub fn status(team: &GovernedTeam, holding: &Holding, now: Timestamp) -> TeamStatus {
     let before = &team.status;
-    let mut namespaces = Vec::new();
-    for name in &team.namespaces {
-        let since = held.get(name).and_then(|held_since| match team.governed.get(name) {
-            Some(since) => Some(*since),
-            None if now.duration_since(*held_since) >= HELD_FOR => Some(whole_seconds(now)),
-            None => None,
-        });
-        namespaces.extend(since.map(|governed_since| GovernedNamespace { name: name.clone(), governed_since }));
-    }
+    let governed = |name: &String| {
+        let governed_since = holding.governed_since(team, name, now)?;
+        Some(GovernedNamespace { name: name.clone(), governed_since })
+    };
+    let namespaces: Vec<GovernedNamespace> = team.namespaces.iter().filter_map(governed).collect();
     let governed = namespaces.len() == team.namespaces.len() && team.unusable.is_none();
     let conditions =
         [governed_condition(team, &namespaces, governed), conflict_condition(team), unusable_condition(team)];
@@ -455,37 +496,20 @@ mod tests {
         }
     }
 
-    fn memory(held: &[&str], now: Timestamp) -> Memory {
-        let mut memory = Memory::default();
-        memory.hold(&held.iter().map(|name| (*name).to_owned()).collect(), now);
-        memory
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn holding(held: &[&str], now: Timestamp) -> Holding {
+        let mut holding = Holding::default();
+        holding.look(&names(held), &names(held), now);
+        holding.hold(&names(held), now);
+        holding
     }
 
     fn stands(status: &TeamStatus, kind: &str) -> Option<(String, String)> {
         let found = status.conditions.iter().find(|condition| condition.kind == kind)?;
         Some((found.status.clone(), found.message.clone()))
-    }
-
-    #[test]
-    fn is_governed_once_both_have_held_everything_for_a_while() {
-        let memory = memory(&["x", "y"], at(0));
-        let mut team = team(&["x", "y"]);
-        let early = status(&team, &memory.held, at(2_999));
-        assert_eq!((early.governed_since, early.namespaces.len()), (None, 0));
-        assert_eq!(
-            stands(&early, "Governed"),
-            Some(("False".to_owned(), "not in both webhook configurations yet: x, y".to_owned()))
-        );
-        assert!(memory.waits_for(&team, at(2_999)) && !memory.waits_for(&team, at(3_000)));
-
-        let late = status(&team, &memory.held, at(3_700));
-        assert_eq!(late.governed_since, Some(at(3_000)), "whole seconds, as a creationTimestamp has");
-        assert_eq!(stands(&late, "Governed"), Some(("True".to_owned(), String::new())));
-
-        // Another replica, later, changes nothing.
-        seen(&mut team, late.clone());
-        let other = memory_of_a_new_process(&["x", "y"], at(90_000));
-        assert_eq!(status(&team, &other.held, at(90_000)), late);
     }
 
     /// The watch brings what was written.
@@ -495,19 +519,40 @@ mod tests {
         team.status = told;
     }
 
-    fn memory_of_a_new_process(held: &[&str], now: Timestamp) -> Memory {
-        memory(held, now)
+    #[test]
+    fn is_governed_once_both_have_held_everything_for_a_while() {
+        let mut holding = holding(&[], at(0));
+        holding.look(&names(&["x", "y"]), &names(&[]), at(0));
+        holding.hold(&names(&["x", "y"]), at(0));
+        let mut team = team(&["x", "y"]);
+        let early = status(&team, &holding, at(2_999));
+        assert_eq!((early.governed_since, early.namespaces.len()), (None, 0));
+        assert_eq!(
+            stands(&early, "Governed"),
+            Some(("False".to_owned(), "not in both webhook configurations yet: x, y".to_owned()))
+        );
+        assert!(holding.waits_for(&team, at(2_999)) && !holding.waits_for(&team, at(3_000)));
+
+        let late = status(&team, &holding, at(3_700));
+        assert_eq!(late.governed_since, Some(at(3_000)), "whole seconds, as a creationTimestamp has");
+        assert_eq!(stands(&late, "Governed"), Some(("True".to_owned(), String::new())));
+
+        // Again, or another replica, later, changes nothing.
+        seen(&mut team, late.clone());
+        assert_eq!(status(&team, &holding, at(80_000)), late);
+        assert_eq!(status(&team, &self::holding(&["x", "y"], at(90_000)), at(90_000)), late);
     }
 
     #[test]
     fn a_namespace_that_joins_later_has_its_own_time() {
-        let mut memory = memory(&["x"], at(0));
+        let mut holding = holding(&["x"], at(0));
         let mut joined = team(&["x"]);
-        let told = status(&joined, &memory.held, at(5_000));
+        let told = status(&joined, &holding, at(5_000));
         seen(&mut joined, told);
         joined.namespaces.push("y".to_owned());
-        memory.hold(&["x".to_owned(), "y".to_owned()].into(), at(60_000));
-        let later = status(&joined, &memory.held, at(64_000));
+        holding.look(&names(&["x", "y"]), &names(&["x"]), at(60_000));
+        holding.hold(&names(&["x", "y"]), at(60_000));
+        let later = status(&joined, &holding, at(64_000));
         let times: Vec<_> =
             later.namespaces.iter().map(|namespace| (namespace.name.as_str(), namespace.governed_since)).collect();
         assert_eq!(times, [("x", at(5_000)), ("y", at(64_000))]);
@@ -515,28 +560,38 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_held_no_more_loses_its_time() {
-        let mut memory = memory(&["x"], at(0));
+    fn a_namespace_that_was_not_held_begins_anew() {
+        let mut holding = holding(&["x"], at(0));
         let mut team = team(&["x"]);
-        let told = status(&team, &memory.held, at(5_000));
+        let told = status(&team, &holding, at(5_000));
         seen(&mut team, told);
-        memory.hold(&BTreeSet::new(), at(6_000));
-        let without = status(&team, &memory.held, at(6_000));
+
+        // The configurations are gone.
+        holding.look(&names(&["x"]), &names(&[]), at(60_000));
+        let without = status(&team, &holding, at(60_000));
         assert_eq!((without.namespaces.len(), without.governed_since), (0, None));
         assert_eq!(stands(&without, "Governed").map(|(status, _)| status).as_deref(), Some("False"));
+
+        // They come back before anybody could write that down; a process that starts just then sees the same.
+        for mut holding in [holding, Holding::default()] {
+            holding.look(&names(&["x"]), &names(&[]), at(61_000));
+            holding.hold(&names(&["x"]), at(61_000));
+            assert_eq!(status(&team, &holding, at(62_000)).governed_since, None);
+            assert_eq!(status(&team, &holding, at(64_000)).governed_since, Some(at(64_000)));
+        }
     }
 
     #[test]
     fn conflicts_are_told_and_taken_back() {
         let mut team = team(&[]);
-        let quiet = status(&team, &BTreeMap::new(), at(0));
+        let quiet = status(&team, &Holding::default(), at(0));
         assert_eq!(stands(&quiet, "Conflict"), None);
         assert_eq!(stands(&quiet, "Governed").map(|(status, _)| status).as_deref(), Some("True"), "nothing to hold");
         team.conflicts = vec!["namespace `x` is declared in Team b already".to_owned()];
-        team.status = status(&team, &BTreeMap::new(), at(0));
+        team.status = status(&team, &Holding::default(), at(0));
         assert_eq!(stands(&team.status, "Conflict").map(|(status, _)| status).as_deref(), Some("True"));
         team.conflicts.clear();
-        let mended = status(&team, &BTreeMap::new(), at(0));
+        let mended = status(&team, &Holding::default(), at(0));
         assert_eq!(stands(&mended, "Conflict"), Some(("False".to_owned(), String::new())));
     }
 
@@ -544,7 +599,7 @@ mod tests {
     fn what_the_ledger_writes_stays() {
         let mut team = team(&[]);
         team.status.used = Some("nvidia.com/gpu 3".to_owned());
-        let told = status(&team, &BTreeMap::new(), at(0));
+        let told = status(&team, &Holding::default(), at(0));
         assert_eq!(told.used.as_deref(), Some("nvidia.com/gpu 3"));
         assert_eq!(said_by_us(&told).get("used"), None);
     }
