@@ -19,6 +19,7 @@ use crate::cluster::lookup::{self, Lookup};
 use crate::cluster::team_write::judge_team_write;
 use crate::decide::{Answered, Decide, Endpoint, Line, Refusal};
 use crate::ledger::{LedgerStore, Swap};
+use crate::metrics::Metrics;
 
 /// Decides with the engine.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub struct Decider<L> {
     snapshot: Arc<ArcSwap<Snapshot>>,
     ledgers: Arc<L>,
     lookup: Option<Arc<dyn Lookup>>,
+    metrics: Option<Metrics>,
 }
 
 /// What is left of the time when the ledger is given up: enough to answer and to write the record.
@@ -36,12 +38,23 @@ const MAX_LOOKUPS: usize = 4;
 
 impl<L: LedgerStore> Decider<L> {
     pub fn new(snapshot: Arc<ArcSwap<Snapshot>>, ledgers: Arc<L>) -> Self {
-        Self { snapshot, ledgers, lookup: None }
+        Self { snapshot, ledgers, lookup: None, metrics: None }
     }
 
     /// Asks there for an owner or a target that the snapshot does not hold.
     pub fn with_lookup(self, lookup: Arc<dyn Lookup>) -> Self {
         Self { lookup: Some(lookup), ..self }
+    }
+
+    /// Counts what is decided.
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
+    fn count(&self, record: &Record, started: Instant) {
+        if let Some(metrics) = &self.metrics {
+            metrics.decided(record, started.elapsed());
+        }
     }
 
     async fn judged(&self, review: &Review, phase: Phase, deadline: Instant) -> (Answer, Record) {
@@ -132,6 +145,7 @@ impl<L: LedgerStore> Decider<L> {
             jiff::Timestamp::now(),
             pipeline::revisions(&snapshot),
         );
+        self.count(&record, Instant::now());
         Answered::review(body(&answer), Line::Optional(record.line()))
     }
 }
@@ -150,6 +164,7 @@ fn unknown(name: &str, why: &str) -> String {
 
 impl<L: LedgerStore> Decide for Decider<L> {
     async fn decide(&self, endpoint: Endpoint, body_of_request: Bytes, deadline: Instant) -> Answered {
+        let started = Instant::now();
         let review = match Review::parse(&body_of_request) {
             Ok(review) => review,
             Err(ReviewError::Unanswerable(sentence)) => return Answered::sentence(StatusCode::BAD_REQUEST, sentence),
@@ -163,6 +178,7 @@ impl<L: LedgerStore> Decide for Decider<L> {
             Endpoint::Validate => Phase::Validate,
         };
         let (answer, record) = self.judged(&review, phase, deadline).await;
+        self.count(&record, started);
         Answered::review(body(&answer), line(&answer, &record))
     }
 

@@ -27,6 +27,7 @@ use crate::{
     body::{self, Held, Unread},
     deadline::{self, deadline},
     decide::Content,
+    metrics::Metrics,
 };
 
 /// How many reviews are decided at once. A decision takes a fraction of a millisecond of processor time; most of those
@@ -69,6 +70,16 @@ pub struct Gate<D> {
     limits: Limits,
     turns: Arc<Semaphore>,
     memory: Arc<Semaphore>,
+    metrics: Option<Metrics>,
+}
+
+/// OpenMetrics, as Prometheus asks for it.
+fn told(metrics: &Metrics) -> Response {
+    match metrics.text() {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+            .into_response(),
+        Err(_) => sentence(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written"),
+    }
 }
 
 impl<D: Decide> Gate<D> {
@@ -76,7 +87,12 @@ impl<D: Decide> Gate<D> {
     pub fn new(decider: Arc<D>, log: Option<DecisionLog>, readiness: Readiness, limits: Limits) -> Self {
         let turns = Arc::new(Semaphore::new(limits.concurrent_decisions));
         let memory = Arc::new(Semaphore::new(limits.bodies_bytes));
-        Self { decider, log, readiness, limits, turns, memory }
+        Self { decider, log, readiness, limits, turns, memory, metrics: None }
+    }
+
+    /// Serves these at `/metrics`.
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     pub fn readiness(&self) -> &Readiness {
@@ -88,7 +104,9 @@ impl<D: Decide> Gate<D> {
         let mut router = Router::new()
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(|State(gate): State<Arc<Self>>| async move { readyz(&gate.readiness) }));
-        // `/metrics` joins here.
+        if let Some(metrics) = self.metrics.clone() {
+            router = router.route("/metrics", get(move || async move { told(&metrics) }));
+        }
         for endpoint in Endpoint::ALL {
             let review = move |State(gate): State<Arc<Self>>, request: Request| async move {
                 gate.review(endpoint, request).await
@@ -185,7 +203,7 @@ impl<D: Decide> Gate<D> {
 
 impl<D> fmt::Debug for Gate<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { decider: _, log, readiness, limits, turns, memory } = self;
+        let Self { decider: _, log, readiness, limits, turns, memory, metrics: _ } = self;
         f.debug_struct("Gate")
             .field("log", log)
             .field("readiness", readiness)

@@ -51,6 +51,7 @@ pub mod drain;
 pub mod http;
 pub mod ledger;
 pub mod listen;
+pub mod metrics;
 pub mod policy_directory;
 pub mod readiness;
 pub mod runtime;

@@ -2,6 +2,7 @@
 
 mod certificate;
 mod cluster;
+mod sources;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use engine::snapshot::Snapshot;
 use server::cluster::governor::Reports;
 use server::decider::Decider;
 use server::ledger::InMemory;
+use server::metrics::Metrics;
 use server::policy_directory::{self, PolicyDirectory};
 use server::{Check, Gate, Readiness, Server, decision_log, listen, runtime};
 use tokio::sync::watch;
@@ -59,23 +61,34 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let (trust, trusted) = watch::channel(None);
         let reports = Arc::new(Reports::default());
         let resolver = certificate.serve(connected.as_ref(), trust, Arc::clone(&reports), readiness.clone()).await?;
+        let counters = Arc::new(policy_directory::Counters::default());
         if let Some(policies) = policies {
-            follow(policies, &snapshots, &readiness);
+            follow(policies, &snapshots, &readiness, Arc::clone(&counters));
         }
+        let mut counted = vec![
+            sources::readiness(readiness.clone()),
+            sources::log(log.clone()),
+            sources::certificate(Arc::clone(&resolver)),
+            sources::policies(counters),
+        ];
         let decider = Decider::new(Arc::clone(&snapshots), ledgers);
         let decider = match connected {
             Some(connected) => {
-                decider.with_lookup(connected.start(snapshots, readiness.clone(), trusted, reports).lookup)
+                let running = connected.start(snapshots, readiness.clone(), trusted, Arc::clone(&reports));
+                counted.push(sources::cluster(running.state, reports));
+                decider.with_lookup(running.lookup)
             }
             None => {
                 readiness.pass(Check::State);
                 decider
             }
         };
+        let metrics = Metrics::new(counted);
+        let decider = decider.with_metrics(metrics.clone());
         let server = Server {
             listener: tokio::net::TcpListener::bind(address).await.with_context(|| address.to_string())?,
             tls: listen::tls(resolver)?,
-            gate: Gate::new(Arc::new(decider), Some(log), readiness, Default::default()),
+            gate: Gate::new(Arc::new(decider), Some(log), readiness, Default::default()).with_metrics(metrics),
             bounds: Default::default(),
             drain: Default::default(),
         };
@@ -98,12 +111,17 @@ fn reloading(inputs: &Inputs) -> Result<Option<PolicyDirectory>> {
     Ok(Some(PolicyDirectory { directory, schema }))
 }
 
-fn follow(policies: PolicyDirectory, snapshots: &Arc<ArcSwap<Snapshot>>, readiness: &Readiness) {
+fn follow(
+    policies: PolicyDirectory,
+    snapshots: &Arc<ArcSwap<Snapshot>>,
+    readiness: &Readiness,
+    counters: Arc<policy_directory::Counters>,
+) {
     tokio::spawn(policy_directory::follow(
         policies,
         Arc::clone(snapshots),
         readiness.clone(),
-        Arc::default(),
+        counters,
         policy_directory::LOOK_EVERY,
     ));
 }
