@@ -15,6 +15,12 @@ fn attribution() {
     hold("cases/attribution");
 }
 
+/// Attempts that once succeeded.
+#[test]
+fn breaks() {
+    hold("cases/breaks");
+}
+
 fn hold(directory: &'static str) {
     let run = move || run_all(directory);
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");

@@ -500,7 +500,13 @@ impl Walk<'_> {
 pub fn stored_target<'a>(review: &Review, cluster: &'a Cluster) -> Option<&'a Arc<StoredObject>> {
     let namespace = review.namespace.as_deref()?;
     let kind = kind_of_resource(&review.resource.resource);
-    cluster.named(&review.resource.group, &kind, namespace, review.name.as_deref()?)
+    let name = review.name.as_deref()?;
+    // Proxies are asked for as `[scheme:]name[:port]`.
+    let name = match (review.subresource.as_deref(), name.split(':').collect::<Vec<_>>().as_slice()) {
+        (Some("proxy"), ["http" | "https", name] | [name, _] | [_, name, _]) => name,
+        _ => name,
+    };
+    cluster.named(&review.resource.group, &kind, namespace, name)
 }
 
 /// `deployments` -> `deployment`. Kinds are compared without regard to case, and every governed kind's plural is regular.

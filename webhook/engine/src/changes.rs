@@ -35,9 +35,8 @@ impl Changes {
         self.set.insert(change);
         self.rewrites |= match change {
             Change::Image | Change::Command | Change::Env | Change::Identity | Change::Storage | Change::Owners => true,
-            // An unknown field inside a template may be anything.
-            Change::Other => path.iter().any(|key| key.ends_with("emplate") || key.ends_with("ontainers")),
-            Change::Resources
+            Change::Other
+            | Change::Resources
             | Change::Replicas
             | Change::Placement
             | Change::Queue
@@ -88,9 +87,63 @@ fn classify(path: &[&str]) -> Option<Change> {
     match path {
         ["status", ..] | ["apiVersion" | "kind"] => None,
         ["metadata", rest @ ..] => metadata(rest),
-        _ => Some(path.iter().rev().find_map(|key| field(key)).unwrap_or(Change::Other)),
+        // `kubectl rollout restart` starts the same again.
+        [.., "annotations", "kubectl.kubernetes.io/restartedAt"] => Some(Change::Other),
+        _ => Some(of_spec(named(path))),
     }
 }
+
+/// The part of a path that Kubernetes names: keys of a map that users fill, such as a template's annotations, must not
+/// pass for fields.
+fn named<'a, 'b>(path: &'a [&'b str]) -> &'a [&'b str] {
+    let maps = [
+        "labels",
+        "annotations",
+        "nodeSelector",
+        "matchLabels",
+        "limits",
+        "requests",
+        "data",
+        "stringData",
+        "selector",
+    ];
+    let end = path.iter().position(|key| maps.contains(key)).map_or(path.len(), |position| position + 1);
+    &path[..end]
+}
+
+/// The last field on the way that means something. One that nobody knows may be what runs.
+fn of_spec(path: &[&str]) -> Change {
+    let harmless = path.last().is_some_and(|key| HARMLESS.contains(key)) || path.iter().any(|key| *key == "strategy");
+    match path.iter().rev().find_map(|key| field(key)) {
+        Some(change) => change,
+        None if harmless => Change::Other,
+        None => Change::Command,
+    }
+}
+
+/// Fields that say when and how often, never what.
+const HARMLESS: [&str; 20] = [
+    "paused",
+    "ttlSecondsAfterFinished",
+    "backoffLimit",
+    "activeDeadlineSeconds",
+    "minReadySeconds",
+    "revisionHistoryLimit",
+    "progressDeadlineSeconds",
+    "updateStrategy",
+    "concurrencyPolicy",
+    "schedule",
+    "timeZone",
+    "successfulJobsHistoryLimit",
+    "failedJobsHistoryLimit",
+    "startingDeadlineSeconds",
+    "terminationGracePeriodSeconds",
+    "idleShutdown",
+    "displayName",
+    "cleanPodPolicy",
+    "active",
+    "selector",
+];
 
 fn metadata(path: &[&str]) -> Option<Change> {
     match path {
@@ -187,7 +240,19 @@ mod tests {
             (
                 json!({"spec": {"template": {"spec": {"newField": 1}}}}),
                 json!({"spec": {"template": {"spec": {"newField": 2}}}}),
-                vec![Change::Other],
+                vec![Change::Command],
+                true,
+            ),
+            (
+                json!({"spec": {"serveConfigV2": "a"}}),
+                json!({"spec": {"serveConfigV2": "b"}}),
+                vec![Change::Command],
+                true,
+            ),
+            (
+                json!({"spec": {"template": {"metadata": {"annotations": {}}}}}),
+                json!({"spec": {"template": {"metadata": {"annotations": {"replicas": "2"}}}}}),
+                vec![Change::Command],
                 true,
             ),
             (json!({"spec": {"paused": false}}), json!({"spec": {"paused": true}}), vec![Change::Other], false),

@@ -287,8 +287,9 @@ fn has_kueue_integration(kind: &str) -> bool {
     )
 }
 
+/// An empty label counts as none: a queue without a name is no queue.
 pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    json::text(object, &["metadata", "labels", key])
+    json::text(object, &["metadata", "labels", key]).filter(|value| !value.is_empty())
 }
 
 fn set_label(builder: &mut PatchBuilder, key: &str, value: &str) {

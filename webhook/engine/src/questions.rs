@@ -478,6 +478,12 @@ fn same_volume(old: &crate::facts::Volume, new: &crate::facts::Volume) -> bool {
     bare(old) == bare(new)
 }
 
+/// Every door that the object is or was.
+pub fn all_doors(old: Option<&Object>, new: Option<&Object>) -> Vec<(DoorKind, String)> {
+    let doors = |object: Option<&Object>| object.map(|object| object.doors.clone()).unwrap_or_default();
+    doors(old).union(&doors(new)).cloned().collect()
+}
+
 /// Whoever may open a door that a removed label or annotation stood for: both directions count.
 pub fn changed_doors(old: Option<&Object>, new: Option<&Object>) -> Vec<(DoorKind, String)> {
     let doors = |object: Option<&Object>| object.map(|object| object.doors.clone()).unwrap_or_default();

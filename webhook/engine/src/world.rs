@@ -324,7 +324,8 @@ impl<'a> World<'a> {
             ("gid", container.gid.map(long)),
         ];
         attributes.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        self.add(uid(EntityType::Container, &container.pointer), attributes, vec![workload.clone()])
+        let id = format!("{}:{}", container.pointer, container.name);
+        self.add(uid(EntityType::Container, &id), attributes, vec![workload.clone()])
     }
 
     pub fn volume(&mut self, workload: &EntityUid, mounted: &MountedVolume<'_>) -> EntityUid {
@@ -390,7 +391,7 @@ impl<'a> World<'a> {
         let read_only = volume.read_only || mount.read_only;
         let sub_path = mount.sub_path.as_deref();
         let people = || self.teams.iter().flat_map(|team| &team.spec.people);
-        let matching = entries.iter().find_map(|storage| {
+        let matching = entries.iter().filter_map(|storage| {
             let allowed = read_only || !storage.read_only;
             let (owner, fits) = match (&storage.sub_path, sub_path) {
                 (None, _) => (None, !mount.sub_path_expr),
@@ -403,7 +404,8 @@ impl<'a> World<'a> {
             };
             (allowed && fits).then(|| (storage, owner.map(str::to_owned)))
         });
-        match matching {
+        // Of several entries that a mount fits, the one that says whose it is counts.
+        match matching.max_by_key(|(storage, owner)| (owner.is_some(), storage.is_shared())) {
             Some((storage, owner)) => Declared { ours: true, as_declared: true, shared: storage.is_shared(), owner },
             // The whole of a claim, or another part of it: shared if any part of it is.
             None => Declared {

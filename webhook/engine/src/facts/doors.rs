@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use super::json::Node;
 use super::{FactsError, KindRef};
 use crate::vocabulary::DoorKind;
@@ -44,8 +46,29 @@ pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Doors, F
     } else if let Some((_, door)) = GROUPS.iter().find(|(group, _)| kind.group == *group) {
         let name = object.object("metadata")?.string("name")?.unwrap_or_default();
         doors.insert((*door, format!("{} {name}", kind.kind)));
+    } else if kind.group == "inference.sagemaker.aws.amazon.com" {
+        // An operator with wide rights acts on these; a role in a kind that nobody reads is not the team's to choose.
+        object.object("spec")?.fields().for_each(|(_, value)| roles(value, &mut doors));
     }
-    Ok(doors)
+    match doors.len() <= MAX_DOORS {
+        true => Ok(doors),
+        false => Err(object.error("", format!("opens more than {MAX_DOORS} ways past the gate"))),
+    }
+}
+
+/// Each is a question; a role that the field has seen has some dozens of rules.
+const MAX_DOORS: usize = 1024;
+
+/// Role ARNs, wherever they stand.
+fn roles(value: &Value, doors: &mut Doors) {
+    match value {
+        Value::String(text) if text.starts_with("arn:") && text.contains(":role/") => {
+            doors.insert((DoorKind::RoleAnnotation, text.clone()));
+        }
+        Value::Object(map) => map.values().for_each(|value| roles(value, doors)),
+        Value::Array(list) => list.iter().for_each(|value| roles(value, doors)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 fn secret(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
@@ -170,6 +193,10 @@ fn claim(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
         spec.object("dataSourceRef")?.name("name")?,
     ];
     doors.extend(sources.into_iter().flatten().map(|name| (DoorKind::VolumeRebinding, name)));
+    // Without a class, a selector takes whatever volume of anybody's it fits.
+    if spec.value("selector").is_some() {
+        doors.insert((DoorKind::VolumeRebinding, "by selector".to_owned()));
+    }
     Ok(())
 }
 

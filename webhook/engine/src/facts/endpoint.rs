@@ -178,7 +178,10 @@ fn model_source(source: &Node<'_, '_>) -> Result<BTreeSet<StorageUse>, FactsErro
     let bucket = source.object("s3Storage")?.name("bucketName")?;
     storage.extend(bucket.map(|name| StorageUse::Bucket { name, write: false }));
     let file_system = source.object("fsxStorage")?.name("fileSystemId")?;
-    storage.extend(file_system.map(|id| StorageUse::FileSystem { id }));
+    // The operator mounts what `dnsName` says, whatever the id is.
+    let host = source.object("fsxStorage")?.name("dnsName")?;
+    let named_by_host = host.as_deref().and_then(|host| host.split('.').next()).map(str::to_owned);
+    storage.extend(file_system.into_iter().chain(named_by_host).map(|id| StorageUse::FileSystem { id }));
     let model = source.object("huggingFaceModel")?.name("modelId")?;
     storage.extend(model.map(|name| StorageUse::Model { hub: "huggingface".to_owned(), name }));
     Ok(storage)

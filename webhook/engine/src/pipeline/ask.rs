@@ -11,7 +11,7 @@ use crate::facts::{Facts, Workload, extract};
 use crate::json;
 use crate::judge::judge;
 use crate::patch::PatchBuilder;
-use crate::questions::{Questions, changed_doors, update_action};
+use crate::questions::{Questions, all_doors, changed_doors, update_action};
 use crate::review::Operation;
 use crate::stamp;
 use crate::verdict::{ReasonCode, Refusal};
@@ -57,6 +57,8 @@ impl Step<'_> {
                 let new = after.as_ref().and_then(object_of);
                 let action = action_of_object(request);
                 let doors = match self.review.operation {
+                    // What stands behind a door may change without its name: subjects of a binding, the queue of a queue.
+                    Operation::Update if !changes.is_bookkeeping() => all_doors(old, new),
                     Operation::Create | Operation::Update => changed_doors(old, new),
                     Operation::Delete | Operation::Connect => Vec::new(),
                 };
@@ -200,12 +202,9 @@ impl Step<'_> {
         let target = stored_target(self.review, &self.snapshot.cluster);
         let facts = match target.map(|target| extract(&stored_kind(target), &target.object)) {
             Some(Ok(Facts::Workload(facts))) => facts,
-            // In a team namespace nobody enters a pod of which nobody knows what it mounts.
-            Some(_) | None
-                if self.team.is_some() && self.review.resource.resource == "pods" && action != Action::Evict =>
-            {
-                return Err(self.unknown_target());
-            }
+            // In a team namespace nobody reaches a pod of which nobody knows whose it is and what it mounts; a Service may
+            // lead to any of them.
+            Some(_) | None if self.team.is_some() && action != Action::Evict => return Err(self.unknown_target()),
             Some(_) | None => Workload::unknown(),
         };
         let labels = labels(target.map(|target| &target.object))?;
