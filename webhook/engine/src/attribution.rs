@@ -458,7 +458,8 @@ impl Walk<'_> {
             .ok_or_else(|| AttributionError::OwnerGone(owner.clone()))
     }
 
-    /// Goes up to the first stamped object.
+    /// Goes up to the first stamped object; and on from a copy of its owner's stamp, which is what a Deployment hands down to
+    /// its ReplicaSets, and the operator of Spaces to Deployments: quota and claims are those of the one at the top.
     fn resolve(&self, stored: &StoredObject, depth: usize) -> Result<Found, AttributionError> {
         let meta = &stored.meta;
         let Some(team) = self.team else { return Err(unattributed(meta)) };
@@ -467,6 +468,9 @@ impl Walk<'_> {
         }
         let older = is_older(meta, team);
         if let Some(stamp) = meta.stamp.as_deref().filter(|_| !older) {
+            if let Some(original) = self.original(meta, stamp) {
+                return Ok(self.resolve(&original, depth + 1)?.below(stored));
+            }
             return Ok(match Submitter::parse(stamp).filter(|stamp| stamp.team == team.name) {
                 Some(stamp) => self.as_of_now(stamp, stored, team),
                 None => legacy(stored, team),
@@ -478,6 +482,13 @@ impl Walk<'_> {
             None if older || meta.made_by_controller_manager => Ok(legacy(stored, team)),
             None => Err(unattributed(meta)),
         }
+    }
+
+    /// The owner that carries the same stamp. One that does not was made by somebody else: what hangs below it is no part of
+    /// it, whatever it says.
+    fn original(&self, meta: &Meta, stamp: &str) -> Option<Arc<StoredObject>> {
+        let owner = self.owner(meta.controller()?, &meta.namespace).ok()?;
+        (owner.meta.stamp.as_deref() == Some(stamp)).then_some(owner)
     }
 
     /// Time passes: membership is looked up afresh for every child.
