@@ -169,6 +169,17 @@ async fn where_leads_may_rewrite_the_home_is_gone_and_they_are_told() {
     assert_eq!(root["metadata"]["labels"]["cedargate.dev/person"], Value::Null);
 }
 
+/// The deployment controller copies the stamp to it; it is no root for that.
+#[tokio::test]
+async fn a_replica_set_is_changed_through_its_deployment() {
+    let alice = &cluster().people.alice;
+    submit(alice, &manifests::deployment("direct")).await;
+    let made = cluster().audit().created(TEAM_A, "replicasets", "direct-").await.expect("is created");
+    let scale = ["scale", &format!("replicaset/{}", made.name()), "--replicas=5"];
+    let refused = refused(alice, &scale, &Value::Null).await;
+    insta::assert_snapshot!("alice_scales_a_replica_set", refused.replace(made.name(), "[generated]"));
+}
+
 /// Ownership is not submission: what a person makes is theirs, whatever it says above it.
 #[tokio::test]
 async fn what_amir_hangs_under_alices_roots_is_amirs() {

@@ -278,7 +278,7 @@ impl Walk<'_> {
         };
         let meta = self.meta(asked.review, old);
         let changes = Changes::between(old, new);
-        if meta.has_controller() && meta.stamp.is_none() && !only_metadata(&changes) {
+        if self.made_by_a_controller(&meta) && !only_metadata(&changes) {
             return Err(AttributionError::ControllerMade { kind: meta.kind });
         }
         refuse_reserved_keys(new)?;
@@ -310,9 +310,8 @@ impl Walk<'_> {
     /// A person's or pod's request that is neither CREATE nor UPDATE of an object itself.
     fn other(&self, asked: &Asked<'_>) -> Result<Attribution, AttributionError> {
         let target = self.target(asked.review);
-        let made_by_controller = |target: &StoredObject| target.meta.has_controller() && target.meta.stamp.is_none();
         match (asked.review.subresource.as_deref(), target) {
-            (Some("scale"), Some(target)) if made_by_controller(&target) => {
+            (Some("scale"), Some(target)) if self.made_by_a_controller(&target.meta) => {
                 Err(AttributionError::ControllerMade { kind: target.meta.kind.clone() })
             }
             _ => Ok(self.touched(asked)),
@@ -482,6 +481,14 @@ impl Walk<'_> {
             None if older || meta.made_by_controller_manager => Ok(legacy(stored, team)),
             None => Err(unattributed(meta)),
         }
+    }
+
+    /// Not a root: it has an owner and no stamp, or a copy of the owner's. A pod has its own, and a Job that somebody made
+    /// from their CronJob is theirs.
+    fn made_by_a_controller(&self, meta: &Meta) -> bool {
+        let copied =
+            |stamp: &str| meta.kind != "Pod" && meta.made_by_controller_manager && self.original(meta, stamp).is_some();
+        meta.has_controller() && meta.stamp.as_deref().is_none_or(copied)
     }
 
     /// The owner that carries the same stamp. One that does not was made by somebody else: what hangs below it is no part of
