@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::UserInfo;
 use serde::Deserialize;
 use serde_json::Value;
@@ -103,5 +103,17 @@ impl Audit {
             (!events.is_empty()).then_some(events)
         })
         .await
+    }
+
+    /// The first object of this resource (`pods`) in this namespace that was really created and whose name begins so.
+    pub async fn created(&self, namespace: &str, resource: &str, prefix: &str) -> Result<Event> {
+        let is_meant = |event: &Event| {
+            event.verb == "create"
+                && event.code() == 201
+                && (event.namespace(), event.resource().as_str()) == (namespace, resource)
+                && event.name().starts_with(prefix)
+        };
+        let found = self.find(&format!("the creation of {resource} {prefix}*"), is_meant).await?;
+        found.into_iter().next().context("what is found is not empty")
     }
 }

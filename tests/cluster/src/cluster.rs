@@ -146,21 +146,24 @@ impl Cluster {
         register.add(name, user, namespace)
     }
 
-    /// Lets somebody do in `namespace` what its team's members may do.
+    /// Lets somebody do in `namespace` what its team's members may do. The platform's administrator does it: a gate
+    /// lets nobody else.
     pub async fn grant(&self, who: &Identity, namespace: &str) -> Result<()> {
-        let root = self.callers.root.client().await?;
-        access::grant(&root, namespace, who.username(), who.name()).await
+        let admin = self.people.admin.client().await?;
+        access::grant(&admin, namespace, who.username(), who.name()).await
     }
 
     /// A service account with a token of its own, as the API server issues them; bound to `pod` it is what the pod's
-    /// containers hold. The account must be there.
+    /// containers hold, and kubelet fetches it once the pod is its own. The account must be there.
     pub async fn service_account(&self, namespace: &str, account: &str, pod: Option<&Pod>) -> Result<Identity> {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.callers.root.client().await?, namespace);
+        let requester = if pod.is_some() { &self.callers.kubelet } else { &self.people.admin };
+        let accounts: Api<ServiceAccount> = Api::namespaced(requester.client().await?, namespace);
         let request = TokenRequest {
             spec: TokenRequestSpec { bound_object_ref: pod.map(bound_to), ..TokenRequestSpec::default() },
             ..TokenRequest::default()
         };
-        let issued = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+        let ask = async || accounts.create_token_request(account, &PostParams::default(), &request).await.ok();
+        let issued = until(&format!("{account} has a token"), ask).await?;
         let token = issued.status.context("the API server issued no token")?.token;
         let username = format!("system:serviceaccount:{namespace}:{account}");
         let name =

@@ -278,7 +278,7 @@ impl Walk<'_> {
         };
         let meta = self.meta(asked.review, old);
         let changes = Changes::between(old, new);
-        if meta.has_controller() && meta.stamp.is_none() && !only_metadata(&changes) {
+        if self.made_by_a_controller(&meta) && !only_metadata(&changes) {
             return Err(AttributionError::ControllerMade { kind: meta.kind });
         }
         refuse_reserved_keys(new)?;
@@ -310,9 +310,8 @@ impl Walk<'_> {
     /// A person's or pod's request that is neither CREATE nor UPDATE of an object itself.
     fn other(&self, asked: &Asked<'_>) -> Result<Attribution, AttributionError> {
         let target = self.target(asked.review);
-        let made_by_controller = |target: &StoredObject| target.meta.has_controller() && target.meta.stamp.is_none();
         match (asked.review.subresource.as_deref(), target) {
-            (Some("scale"), Some(target)) if made_by_controller(&target) => {
+            (Some("scale"), Some(target)) if self.made_by_a_controller(&target.meta) => {
                 Err(AttributionError::ControllerMade { kind: target.meta.kind.clone() })
             }
             _ => Ok(self.touched(asked)),
@@ -458,7 +457,8 @@ impl Walk<'_> {
             .ok_or_else(|| AttributionError::OwnerGone(owner.clone()))
     }
 
-    /// Goes up to the first stamped object.
+    /// Goes up to the first stamped object; and on from a copy of its owner's stamp, which is what a Deployment hands down to
+    /// its ReplicaSets, and the operator of Spaces to Deployments: quota and claims are those of the one at the top.
     fn resolve(&self, stored: &StoredObject, depth: usize) -> Result<Found, AttributionError> {
         let meta = &stored.meta;
         let Some(team) = self.team else { return Err(unattributed(meta)) };
@@ -467,6 +467,9 @@ impl Walk<'_> {
         }
         let older = is_older(meta, team);
         if let Some(stamp) = meta.stamp.as_deref().filter(|_| !older) {
+            if let Some(original) = self.original(meta, stamp) {
+                return Ok(self.resolve(&original, depth + 1)?.below(stored));
+            }
             return Ok(match Submitter::parse(stamp).filter(|stamp| stamp.team == team.name) {
                 Some(stamp) => self.as_of_now(stamp, stored, team),
                 None => legacy(stored, team),
@@ -478,6 +481,21 @@ impl Walk<'_> {
             None if older || meta.made_by_controller_manager => Ok(legacy(stored, team)),
             None => Err(unattributed(meta)),
         }
+    }
+
+    /// Not a root: it has an owner and no stamp, or a copy of the owner's. A pod has its own, and a Job that somebody made
+    /// from their CronJob is theirs.
+    fn made_by_a_controller(&self, meta: &Meta) -> bool {
+        let copied =
+            |stamp: &str| meta.kind != "Pod" && meta.made_by_controller_manager && self.original(meta, stamp).is_some();
+        meta.has_controller() && meta.stamp.as_deref().is_none_or(copied)
+    }
+
+    /// The owner that carries the same stamp. One that does not was made by somebody else: what hangs below it is no part of
+    /// it, whatever it says.
+    fn original(&self, meta: &Meta, stamp: &str) -> Option<Arc<StoredObject>> {
+        let owner = self.owner(meta.controller()?, &meta.namespace).ok()?;
+        (owner.meta.stamp.as_deref() == Some(stamp)).then_some(owner)
     }
 
     /// Time passes: membership is looked up afresh for every child.

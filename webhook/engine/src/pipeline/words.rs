@@ -65,6 +65,10 @@ pub(super) fn malformed(problem: &str) -> Refusal {
 
 pub(super) fn refusal_of(error: &AttributionError) -> Refusal {
     let (reason, hint) = match error {
+        AttributionError::Untrusted { username, .. } if username.starts_with("system:serviceaccount:") => (
+            ReasonCode::UntrustedIdentity,
+            "use a token that the API server issued to it: to impersonate it is not enough",
+        ),
         AttributionError::Untrusted { .. } => (
             ReasonCode::UntrustedIdentity,
             "log in again through IAM Identity Center; if it stays, the access entry's username template differs from the configuration",
@@ -91,6 +95,8 @@ pub(super) fn headline(review: &Review, who: &Who) -> String {
     let name = who.person.as_deref().or(who.session.as_deref()).unwrap_or(&who.name);
     let team = match &who.team {
         Some(team) => format!(" of {team}"),
+        // It never came to whose work it is.
+        None if who.origin.is_none() => String::new(),
         None => " of no team".to_owned(),
     };
     let what = match &review.subresource {
