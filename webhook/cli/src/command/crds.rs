@@ -10,9 +10,24 @@ use crate::output::line;
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(Arguments {}: Arguments) -> Result<ExitCode> {
-    for definition in server::cluster::definitions() {
-        line("---")?;
-        line(serde_saphyr::to_string(&definition)?.trim_end())?;
-    }
+    line(text()?.trim_end())?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn text() -> Result<String> {
+    let definitions = server::cluster::definitions();
+    let documents = definitions.iter().map(|definition| Ok(format!("---\n{}", serde_saphyr::to_string(definition)?)));
+    documents.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `cargo run -- crds >charts/cedargate/crds/teams.yaml` makes it so again.
+    #[test]
+    fn the_chart_installs_them() {
+        let chart = include_str!("../../../../charts/cedargate/crds/teams.yaml");
+        assert_eq!(chart, text().expect("definitions are YAML"));
+    }
 }
