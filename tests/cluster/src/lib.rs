@@ -25,10 +25,12 @@ mod crds;
 mod directory;
 mod https;
 mod kubeconfig;
+pub mod manifests;
 mod node;
 mod operators;
 mod people;
 mod process;
+mod replicas;
 mod tokens;
 mod wait;
 mod webhook;
@@ -44,5 +46,9 @@ pub use node::{Fate, NODE, Node};
 pub use operators::{EndpointOperator, SpaceOperator};
 pub use people::{Callers, People};
 pub use process::Process;
+pub use replicas::{
+    CERTIFICATE, GATE, GATE_NAME, Readiness, Replicas, condition, governed, install_definition, mount,
+    starter_policies, teams,
+};
 pub use wait::{PATIENCE, until};
 pub use webhook::{Answer, Webhook};
