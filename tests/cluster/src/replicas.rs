@@ -210,6 +210,12 @@ impl Replicas {
         fs::read_to_string(self.directory.join(format!("{}.log", self.replicas[index].name))).unwrap_or_default()
     }
 
+    /// How many lines its decision log has, over all its lives.
+    pub fn decisions(&self, index: usize) -> usize {
+        let log = self.directory.join(format!("{}.decisions", self.replicas[index].name));
+        fs::read_to_string(log).unwrap_or_default().lines().count()
+    }
+
     /// The directory that `--policies` names, mounted as kubelet mounts a ConfigMap.
     pub fn policies(&self) -> PathBuf {
         self.directory.join("policies")
@@ -284,6 +290,13 @@ pub fn mount(directory: &Path, files: &[(String, String)]) -> Result<()> {
     let next = directory.join("..data_tmp");
     symlink(generation.file_name().context("a generation has a name")?, &next)?;
     fs::rename(next, directory.join("..data"))?;
+    for entry in fs::read_dir(directory)? {
+        let link = entry?.path();
+        // What is not in this generation leads nowhere.
+        if link.is_symlink() && !link.exists() {
+            fs::remove_file(link)?;
+        }
+    }
     Ok(())
 }
 
@@ -300,19 +313,32 @@ fn values(url: &str) -> Result<Value> {
     }))
 }
 
-/// Beside the tests, where cargo puts it; built where it is missing.
+/// Beside the tests, where cargo puts it; built where it is missing, with the features that the workspace's tests chose
+/// (`--examples` makes cargo choose them, and there are none), or all dependencies would be built a second time.
 fn program() -> Result<PathBuf> {
     let tests = env::current_exe()?;
-    let profile = tests.ancestors().nth(2).context("tests are built in a target directory")?;
-    let program = profile.join(GATE_NAME);
+    let folder = tests.ancestors().nth(2).context("tests are built in a target directory")?;
+    let program = folder.join(GATE_NAME);
     if !program.exists() {
-        let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--locked", "--package=cli"]).current_dir(REPOSITORY);
-        build.arg("--target-dir").arg(profile.parent().context("a profile has a directory")?);
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        ensure!(build.status().context("cannot run cargo")?.success(), "cedargate cannot be built");
+        let profile = if folder.ends_with("debug") { "dev" } else { "release" };
+        let built = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args([
+                "build",
+                "--quiet",
+                "--locked",
+                "--workspace",
+                "--bin",
+                GATE_NAME,
+                "--examples",
+                "--profile",
+                profile,
+            ])
+            .arg("--target-dir")
+            .arg(folder.parent().context("a profile has a directory")?)
+            .current_dir(REPOSITORY)
+            .status()
+            .context("cannot run cargo")?;
+        ensure!(built.success(), "cedargate cannot be built: {built}");
     }
     Ok(program)
 }

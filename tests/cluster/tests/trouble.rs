@@ -106,7 +106,6 @@ async fn policies_that_do_not_load(cluster: &Cluster, replicas: &mut Replicas) {
 
     std::fs::rename(&away, replicas.policies()).expect("is moved back");
     mount(&replicas.policies(), &starter).expect("is mounted");
-    std::fs::remove_file(replicas.policies().join("broken.cedar")).expect("kubelet takes the link away");
     replicas.start_one(0).expect("starts");
     replicas.all_ready().await.expect("all are ready");
     until("all decide by what is mounted", async || {
@@ -145,6 +144,7 @@ async fn overlap_is_refused(cluster: &Cluster) {
 
 /// Each replica judges by what it has heard so far: now and then both are let in. Whoever has the older time, or else the
 /// name that sorts first, keeps what both declare.
+#[expect(clippy::print_stdout, reason = "whether there was something to settle is chance")]
 async fn overlap_written_at_the_same_instant(cluster: &Cluster, root: &Client) {
     let api = teams(&cluster.people.admin.client().await.expect("connects"));
     for attempt in 0..40 {
@@ -167,9 +167,10 @@ async fn overlap_written_at_the_same_instant(cluster: &Cluster, root: &Client) {
         let keeps = teams(root).get(&keeps.name_any()).await.expect("is there");
         assert_eq!(governed_namespaces(&keeps), [namespace]);
         assert!(condition(&keeps, "Conflict").is_none(), "{:?}", keeps.data);
+        println!("attempt {attempt}: both were let in, and settled");
         return;
     }
-    // Never both: then there was nothing to settle, and those that older_than_the_gate wrote have shown how.
+    println!("never both: there was nothing to settle but what was older than the gate");
 }
 
 async fn a_team_does_not_go_under_its_pods(cluster: &Cluster, root: &Client, replicas: &mut Replicas) {

@@ -22,8 +22,8 @@ async fn after_helm_uninstall_nothing_of_the_gate_remains_and_creates_work() {
     // While it runs, as Helm does it: it takes the configurations first, and the pods end last.
     uninstall(&cluster).await;
     for index in 0..replicas.count() {
-        until("the replica has seen that its configurations are gone", async || {
-            replicas.log(index).contains("is not installed, or is being removed").then_some(())
+        until("the replica has looked for its configurations", async || {
+            replicas.log(index).contains("the cluster does not hold what the Teams say").then_some(())
         })
         .await
         .expect("sees it");
