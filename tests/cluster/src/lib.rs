@@ -31,9 +31,11 @@ mod node;
 mod operators;
 mod people;
 mod process;
+mod replicas;
 mod tokens;
 mod wait;
 mod webhook;
+pub mod workloads;
 
 pub use access::{TEAM_A, TEAM_B};
 pub use audit::{Audit, Event, ObjectReference, ResponseStatus};
@@ -47,5 +49,9 @@ pub use node::{Fate, NODE, Node};
 pub use operators::{EndpointOperator, SpaceOperator};
 pub use people::{Callers, People};
 pub use process::Process;
+pub use replicas::{
+    CERTIFICATE, GATE, GATE_NAME, Readiness, Replicas, condition, governed, install_definition, mount,
+    starter_policies, teams,
+};
 pub use wait::{PATIENCE, until};
 pub use webhook::{Answer, Webhook};
