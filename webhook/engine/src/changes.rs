@@ -113,7 +113,7 @@ fn named<'a, 'b>(path: &'a [&'b str]) -> &'a [&'b str] {
 
 /// The last field on the way that means something. One that nobody knows may be what runs.
 fn of_spec(path: &[&str]) -> Change {
-    let harmless = path.last().is_some_and(|key| HARMLESS.contains(key)) || path.iter().any(|key| *key == "strategy");
+    let harmless = path.last().is_some_and(|key| HARMLESS.contains(key)) || path.contains(&"strategy");
     match path.iter().rev().find_map(|key| field(key)) {
         Some(change) => change,
         None if harmless => Change::Other,
