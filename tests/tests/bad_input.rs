@@ -509,8 +509,19 @@ fn large_objects() {
     }
     let labels: Map<String, Value> = (0..5_000).map(|n| (format!("label-{n}"), json!(n.to_string()))).collect();
     assert_eq!(held(&with_container(|pod| pod["metadata"]["labels"] = json!(labels))), Outcome::Allowed);
-    let containers: Vec<_> = (0..2_000).map(|n| json!({"name": format!("c{n}"), "image": "a"})).collect();
-    assert_eq!(held(&with_container(|pod| pod["spec"]["containers"] = json!(containers))), Outcome::Allowed);
+    // Each container is a question: more than can be judged in time would keep every other review waiting.
+    let containers =
+        |count: usize| -> Vec<Value> { (0..count).map(|n| json!({"name": format!("c{n}"), "image": "a"})).collect() };
+    for (count, outcome) in [(500, Outcome::Allowed), (5_000, Outcome::Refused)] {
+        assert_eq!(held(&with_container(|pod| pod["spec"]["containers"] = json!(containers(count)))), outcome);
+    }
+    let mounts: Vec<_> =
+        (0..15_000).map(|n| json!({"name": "v", "mountPath": format!("/{n}"), "subPath": n.to_string()})).collect();
+    let mounted = with_container(|pod| {
+        pod["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!(mounts);
+    });
+    assert_eq!(held(&mounted), Outcome::Refused);
 }
 
 #[test]
