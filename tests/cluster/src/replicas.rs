@@ -365,6 +365,8 @@ struct Backend {
 pub struct Readiness {
     pub is_ready: bool,
     pub detail: String,
+    /// What it serves with, in DER.
+    pub certificate: Vec<u8>,
 }
 
 impl Balancer {
@@ -436,12 +438,14 @@ async fn watch(backends: Backends, index: usize, connector: TlsConnector) {
 async fn probe(port: u16, connector: &TlsConnector) -> Result<Readiness> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let mut stream = connector.connect(ServerName::try_from("127.0.0.1")?, stream).await?;
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificate = certificates.first().map(|leaf| leaf.to_vec()).unwrap_or_default();
     stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").await?;
     let mut answer = Vec::new();
     let _closed_without_farewell = stream.read_to_end(&mut answer).await;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").context("an answer has a body")?;
-    Ok(Readiness { is_ready: head.starts_with("HTTP/1.1 200 "), detail: body.to_owned() })
+    Ok(Readiness { is_ready: head.starts_with("HTTP/1.1 200 "), detail: body.to_owned(), certificate })
 }
 
 /// Kubelet does not look at certificates either when it asks whether somebody is ready.

@@ -139,6 +139,7 @@ async fn certificate_and_authority_rotate(replicas: &Replicas, cluster: &Cluster
     assert_eq!(text(&promoted, "ca-old.crt"), text(&before, "ca.crt"), "still trusted");
     assert_ne!(text(&promoted, "tls.crt"), text(&before, "tls.crt"));
     bundles(&root, 2).await;
+    all_serve_with(replicas, &promoted).await;
 
     // Its leaf has grown two hours old: nobody can hold the first one's any more.
     let authority = Authority::from_pem(&next.certificate, &next.key).expect("an authority");
@@ -155,6 +156,19 @@ async fn certificate_and_authority_rotate(replicas: &Replicas, cluster: &Cluster
     until("the leaf is renewed", async || (text(&secret(&root).await, "tls.crt") != leaf.chain_pem).then_some(()))
         .await
         .expect("is renewed");
+    all_serve_with(replicas, &secret(&root).await).await;
+}
+
+/// Each looks in its own time; an hour is what they have for it in production.
+async fn all_serve_with(replicas: &Replicas, secret: &Secret) {
+    let leaf = certs::Certificate::from_pem(text(secret, "tls.crt").as_bytes(), text(secret, "tls.key").as_bytes());
+    let leaf = leaf.expect("a certificate").leaf().to_vec();
+    until("all replicas serve with the certificate of the Secret", async || {
+        let serving = |index| replicas.readiness(index).map(|readiness| readiness.certificate);
+        (0..replicas.count()).all(|index| serving(index).as_ref() == Some(&leaf)).then_some(())
+    })
+    .await
+    .expect("take it up");
 }
 
 /// Waits until both configurations trust so many authorities.
