@@ -542,10 +542,13 @@ fn its_own(asked: &Asked<'_>, meta: &Meta) -> Result<Attribution, AttributionErr
 }
 
 /// The stamp that counts; or the root's own, which counts as the team's since its submitter left. A legacy root's never
-/// does: copied to something younger, it would.
+/// does: copied to something younger, it would. But one that names another team counts nowhere, as an original or copied: so
+/// comes down what an administrator made in a team's namespace.
 fn repeats(carried: &str, submitter: &Submitter, root: &StoredObject, notes: &[Note]) -> bool {
     let left = notes.contains(&Note::SubmitterLeft);
-    carried == submitter.annotation() || (left && root.meta.stamp.as_deref() == Some(carried))
+    let names_another_team = Submitter::parse(carried).is_some_and(|stamp| stamp.team != submitter.team);
+    let copied = root.meta.stamp.as_deref() == Some(carried);
+    carried == submitter.annotation() || (copied && (left || names_another_team))
 }
 
 fn without_person(principal: Principal) -> Principal {
