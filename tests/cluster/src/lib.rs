@@ -25,7 +25,6 @@ mod crds;
 mod directory;
 mod https;
 mod kubeconfig;
-pub mod manifests;
 mod node;
 mod operators;
 mod people;
@@ -34,6 +33,7 @@ mod replicas;
 mod tokens;
 mod wait;
 mod webhook;
+pub mod workloads;
 
 pub use access::{TEAM_A, TEAM_B};
 pub use audit::{Audit, Event, ObjectReference, ResponseStatus};

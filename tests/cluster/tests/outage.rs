@@ -2,9 +2,8 @@
 //! and when the gate comes back nobody has to do anything.
 
 use cluster::{
-    Cluster, Fate, GATE, Identity, Replicas, TEAM_A, TEAM_B, governed,
-    manifests::{create, deployment, in_namespace, job, job_ends, namespace, pod, running},
-    until,
+    Cluster, Fate, GATE, Identity, Replicas, TEAM_A, TEAM_B, governed, until,
+    workloads::{create, deployment, in_namespace, job, job_ends, namespace, pod, running},
 };
 use k8s_openapi::api::{
     batch::v1::Job,

@@ -14,9 +14,8 @@ use certs::{
     rotation::{self, AuthorityPem, Step},
 };
 use cluster::{
-    CERTIFICATE, Cluster, GATE, GATE_NAME, Replicas, TEAM_A, TEAM_B,
-    manifests::{in_namespace, job, pod},
-    mount, starter_policies, until,
+    CERTIFICATE, Cluster, GATE, GATE_NAME, Replicas, TEAM_A, TEAM_B, mount, starter_policies, until,
+    workloads::{in_namespace, job, pod},
 };
 use k8s_openapi::{
     ByteString,

@@ -2,9 +2,9 @@
 //! gate, policies that do not load, Teams that overlap, a Team that goes while its pods run.
 
 use cluster::{
-    Cluster, GATE_NAME, Replicas, TEAM_A, TEAM_B, condition, governed, install_definition,
-    manifests::{create, deployment, in_namespace, job, running},
-    mount, starter_policies, teams, until,
+    Cluster, GATE_NAME, Replicas, TEAM_A, TEAM_B, condition, governed, install_definition, mount, starter_policies,
+    teams, until,
+    workloads::{create, deployment, in_namespace, job, running},
 };
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Pod};
 use kube::{

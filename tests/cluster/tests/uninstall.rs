@@ -2,9 +2,8 @@
 //! puts one back, and a namespace and a definition that go when they are told to.
 
 use cluster::{
-    CERTIFICATE, Cluster, GATE, Replicas, TEAM_A,
-    manifests::{create, in_namespace, job, job_ends, running},
-    until,
+    CERTIFICATE, Cluster, GATE, Replicas, TEAM_A, until,
+    workloads::{create, in_namespace, job, job_ends, running},
 };
 
 #[tokio::test(flavor = "multi_thread")]
