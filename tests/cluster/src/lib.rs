@@ -26,7 +26,6 @@ mod directory;
 mod gate;
 mod https;
 mod kubeconfig;
-pub mod manifests;
 mod node;
 mod operators;
 mod people;
