@@ -164,7 +164,7 @@ impl Gate {
 /// The `cedargate` binary of this workspace, built if it is not up to date. Its features are those of a build of the whole
 /// workspace for tests (`--examples` is a kind of target that makes cargo choose them, and there are none): otherwise all
 /// dependencies would be built a second time.
-fn program() -> Result<PathBuf> {
+pub(crate) fn program() -> Result<PathBuf> {
     let test = env::current_exe()?; // <target>/<profile>/deps/<test>
     let profile_folder = test.parent().and_then(Path::parent).context("tests run in a target folder")?;
     let target = profile_folder.parent().context("tests run in a target folder")?;

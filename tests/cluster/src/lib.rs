@@ -26,6 +26,7 @@ mod directory;
 mod gate;
 mod https;
 mod kubeconfig;
+pub mod manifests;
 mod node;
 mod operators;
 mod people;

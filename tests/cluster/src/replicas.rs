@@ -43,7 +43,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::{Cluster, Identity, Process, control_plane::free_port, wait::until};
+use crate::{Cluster, Identity, Process, control_plane::free_port, gate::program, wait::until};
 
 /// Where the chart is installed, under the same name.
 pub const GATE: &str = "cedargate-system";
@@ -311,36 +311,6 @@ fn values(url: &str) -> Result<Value> {
         "config": { "accounts": ["111122223333"], "partitions": ["aws"], "ownServiceAccount": format!("{GATE}/{GATE_NAME}") },
         "teams": TEAMS.into_iter().map(team).collect::<Result<Vec<_>>>()?,
     }))
-}
-
-/// Beside the tests, where cargo puts it; built where it is missing, with the features that the workspace's tests chose
-/// (`--examples` makes cargo choose them, and there are none), or all dependencies would be built a second time.
-fn program() -> Result<PathBuf> {
-    let tests = env::current_exe()?;
-    let folder = tests.ancestors().nth(2).context("tests are built in a target directory")?;
-    let program = folder.join(GATE_NAME);
-    if !program.exists() {
-        let profile = if folder.ends_with("debug") { "dev" } else { "release" };
-        let built = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args([
-                "build",
-                "--quiet",
-                "--locked",
-                "--workspace",
-                "--bin",
-                GATE_NAME,
-                "--examples",
-                "--profile",
-                profile,
-            ])
-            .arg("--target-dir")
-            .arg(folder.parent().context("a profile has a directory")?)
-            .current_dir(REPOSITORY)
-            .status()
-            .context("cannot run cargo")?;
-        ensure!(built.success(), "cedargate cannot be built: {built}");
-    }
-    Ok(program)
 }
 
 /// One address for all replicas.
