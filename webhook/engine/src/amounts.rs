@@ -255,9 +255,13 @@ pub fn is_counted(name: &str) -> bool {
 }
 
 /// How much of each resource. What is zero is left out, so that two ways to ask for nothing are equal.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
-pub struct Amounts(#[serde(deserialize_with = "normal")] BTreeMap<ResourceName, u64>);
+pub struct Amounts(
+    #[serde(deserialize_with = "normal")]
+    #[schemars(with = "BTreeMap<String, u64>")]
+    BTreeMap<ResourceName, u64>,
+);
 
 impl Amounts {
     pub fn new() -> Self {
@@ -321,6 +325,11 @@ impl Amounts {
     /// The larger of the two, resource by resource.
     pub fn max(&self, other: &Self) -> Self {
         self.merged(other, u64::max)
+    }
+
+    /// The smaller of the two, resource by resource.
+    pub fn min(&self, other: &Self) -> Self {
+        self.iter().map(|(name, amount)| (name.clone(), amount.min(other.get(name.as_str())))).collect()
     }
 
     /// So many times as much; `None` if that is above [`MAX`].

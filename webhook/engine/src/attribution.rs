@@ -335,7 +335,7 @@ impl Walk<'_> {
     /// The object that a request is about, as it is in the cluster.
     fn target(&self, review: &Review) -> Option<Arc<StoredObject>> {
         if let (Some(old), true) = (&review.old_object, is_main_resource(review) || is_pod(review)) {
-            return Some(Arc::new(StoredObject { meta: self.meta(review, old), object: old.clone() }));
+            return Some(Arc::new(StoredObject::new(self.meta(review, old), old.clone())));
         }
         stored_target(review, self.cluster()).cloned()
     }

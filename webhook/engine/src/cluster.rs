@@ -1,11 +1,12 @@
 //! What the cluster holds, as far as a decision needs it: the objects on the way from a pod up to its root, the targets of
 //! `scale` and `exec`. A decision reads one frozen view; whoever keeps it up to date is outside.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use crate::amounts::Amounts;
 use crate::json;
 
 /// A frozen view.
@@ -13,6 +14,31 @@ use crate::json;
 pub struct Cluster {
     by_uid: HashMap<String, Arc<StoredObject>>,
     by_name: HashMap<Name, String>,
+    departed: Departed,
+}
+
+/// Uids of what was here and is gone, the latest of them: nothing of that uid ever comes back.
+#[derive(Debug, Clone, Default)]
+struct Departed {
+    uids: HashSet<Arc<str>>,
+    in_order: VecDeque<Arc<str>>,
+}
+
+impl Departed {
+    /// More than end in the minutes that a ledger waits for the proof of one that it missed.
+    const MOST: usize = 16_384;
+
+    fn insert(&mut self, uid: &str) {
+        let uid: Arc<str> = Arc::from(uid);
+        if self.uids.insert(Arc::clone(&uid)) {
+            self.in_order.push_back(uid);
+        }
+        if self.in_order.len() > Self::MOST
+            && let Some(first) = self.in_order.pop_front()
+        {
+            self.uids.remove(&first);
+        }
+    }
 }
 
 /// Group, kind (lower case), namespace, name: versions are views of the same object.
@@ -23,6 +49,20 @@ type Name = (String, String, String, String);
 pub struct StoredObject {
     pub meta: Meta,
     pub object: Value,
+    /// See [`StoredObject::holds`].
+    holds: OnceLock<Amounts>,
+}
+
+impl StoredObject {
+    pub fn new(meta: Meta, object: Value) -> Self {
+        Self { meta, object, holds: OnceLock::new() }
+    }
+
+    /// What it needs of the quota as it is stored: of a pod, what it asks for; of anything else, what runs now. Nothing once
+    /// it has finished. Worked out once, since a ledger asks for it in every round.
+    pub fn holds(&self) -> &Amounts {
+        self.holds.get_or_init(|| crate::facts::stored_demand(self))
+    }
 }
 
 /// The metadata that attribution reads.
@@ -35,6 +75,8 @@ pub struct Meta {
     pub name: String,
     /// Empty on CREATE in `/mutate`, where none is given yet.
     pub uid: String,
+    /// Grows with every change of the spec, for the kinds that have it.
+    pub generation: Option<i64>,
     pub created: Option<jiff::Timestamp>,
     pub owners: Vec<OwnerReference>,
     /// The stamp's annotation, not yet believed.
@@ -66,13 +108,15 @@ impl Cluster {
         let name = name(&meta.group, &meta.kind, &meta.namespace, &meta.name);
         if let Some(before) = self.by_name.insert(name, uid.clone()).filter(|before| *before != uid) {
             self.by_uid.remove(&before);
+            self.departed.insert(&before);
         }
-        self.by_uid.insert(uid, Arc::new(StoredObject { meta, object }));
+        self.by_uid.insert(uid, Arc::new(StoredObject { meta, object, holds: OnceLock::new() }));
     }
 
     /// What has taken the name of the removed object since stays.
     pub fn remove(&mut self, uid: &str) {
         if let Some(gone) = self.by_uid.remove(uid) {
+            self.departed.insert(uid);
             let Meta { group, kind, namespace, name: object_name, .. } = &gone.meta;
             let name = name(group, kind, namespace, object_name);
             if self.by_name.get(&name).is_some_and(|named| named == uid) {
@@ -84,6 +128,11 @@ impl Cluster {
     /// Everything, in no order.
     pub fn objects(&self) -> impl Iterator<Item = &Arc<StoredObject>> {
         self.by_uid.values()
+    }
+
+    /// Whether it was here and is gone. Of what ended long ago nothing is known any more.
+    pub fn has_departed(&self, uid: &str) -> bool {
+        self.departed.uids.contains(uid)
     }
 
     pub fn of_uid(&self, uid: &str) -> Option<&Arc<StoredObject>> {
@@ -111,6 +160,7 @@ impl Meta {
             namespace: namespace.map_or_else(|| text(&["metadata", "namespace"]), str::to_owned),
             name: json::text(object, &["metadata", "name"]).map(str::to_owned).or_else(generated).unwrap_or_default(),
             uid: text(&["metadata", "uid"]),
+            generation: json::at(object, &["metadata", "generation"]).and_then(Value::as_i64),
             created: json::text(object, &["metadata", "creationTimestamp"]).and_then(|time| time.parse().ok()),
             owners: json::list(object, &["metadata", "ownerReferences"]).iter().map(OwnerReference::read).collect(),
             stamp: json::text(object, &["metadata", "annotations", crate::stamp::SUBMITTED_BY]).map(str::to_owned),
@@ -144,19 +194,54 @@ impl OwnerReference {
 }
 
 /// Takes away what no decision reads and what makes up most of an object: a cluster holds tens of thousands of them.
-/// Of a Pod's status the phase stays, since a finished pod holds nothing.
+/// Of the status stays what says that nothing runs any more, or how much is left to run.
 fn trim(object: &mut Value) {
-    let phase = json::text(object, &["status", "phase"]).map(str::to_owned);
+    let status = json::at(object, &["status"]).map(trimmed_status).filter(|status| !status.is_empty());
     let Some(fields) = object.as_object_mut() else { return };
     fields.remove("status");
-    if let Some(phase) = phase {
-        fields.insert("status".to_owned(), serde_json::json!({ "phase": phase }));
+    if let Some(status) = status {
+        fields.insert("status".to_owned(), Value::Object(status));
     }
     let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     metadata.remove("managedFields");
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
+}
+
+fn trimmed_status(status: &Value) -> Map<String, Value> {
+    let kept = ["phase", "succeeded", "jobDeploymentStatus"];
+    let mut trimmed: Map<String, Value> =
+        kept.iter().filter_map(|key| Some(((*key).to_owned(), status.get(*key)?.clone()))).collect();
+    let holds = |condition: &&Value| json::text(condition, &["status"]) == Some("True");
+    let conditions = json::list(status, &["conditions"]).iter().filter(holds);
+    let conditions: Vec<Value> = conditions
+        .filter_map(|condition| json::text(condition, &["type"]))
+        .filter(|kind| FINISHED.contains(kind))
+        .map(|kind| serde_json::json!({"type": kind, "status": "True"}))
+        .collect();
+    if !conditions.is_empty() {
+        trimmed.insert("conditions".to_owned(), Value::Array(conditions));
+    }
+    trimmed
+}
+
+/// Conditions by which Job, JobSet, kubeflow's jobs and HyperPod's say that they are over. What runs pods for ever has none of
+/// them, and a wrong word costs no more than the promise of a floor: pods are counted one by one.
+const FINISHED: [&str; 4] = ["Complete", "Completed", "Failed", "Succeeded"];
+
+/// Whether it will run nothing any more.
+pub fn is_finished(object: &Value) -> bool {
+    let says =
+        |key: &str, words: &[&str]| json::text(object, &["status", key]).is_some_and(|word| words.contains(&word));
+    let by_condition = json::list(object, &["status", "conditions"]).iter().any(|condition| {
+        json::text(condition, &["status"]) == Some("True")
+            && json::text(condition, &["type"]).is_some_and(|kind| FINISHED.contains(&kind))
+    });
+    let is_pod = json::text(object, &["kind"]) == Some("Pod");
+    by_condition && !is_pod
+        || is_pod && says("phase", &["Succeeded", "Failed"])
+        || says("jobDeploymentStatus", &["Complete", "Failed"])
 }
 
 /// `apps/v1` -> `apps`, `v1`; the core group is empty.

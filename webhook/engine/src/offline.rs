@@ -35,16 +35,7 @@ impl State {
     pub fn ledgers(&self) -> BTreeMap<String, Ledger> {
         let mut ledgers = self.ledgers.clone();
         for (team, used) in &self.used {
-            let entry = Entry {
-                kind: "Job".to_owned(),
-                namespace: String::new(),
-                name: "other work".to_owned(),
-                class: Class::Batch,
-                person: None,
-                floor: used.clone(),
-                estimated: false,
-                pods: BTreeMap::new(),
-            };
+            let entry = Entry { floor: used.clone(), ..Entry::new("Job", "", "other work", Class::Batch) };
             ledgers.entry(team.clone()).or_default().entries.insert("other-work".to_owned(), entry);
         }
         ledgers

@@ -22,13 +22,14 @@ use crate::facts::Workload;
 use crate::identity::{Caller, identify};
 use crate::judge::Judged;
 use crate::patch::Operation as PatchOperation;
-use crate::quota::{Ledger, Reservation, Usage};
+use crate::quota::{Balance, Ledger, Reservation, Usage};
 use crate::record::{Line, QuotaLine, Record, Revisions, Who};
 use crate::review::Review;
 use crate::snapshot::Snapshot;
 use crate::team::Team;
 use crate::verdict::{Answer, ReasonCode, Refusal, Verdict};
 use crate::vocabulary::Origin;
+pub(crate) use reserve::{counted, reserves};
 use step::Step;
 use words::{REWRITTEN, audit, headline, held, over_ceiling, refusal_of};
 
@@ -55,13 +56,17 @@ pub struct Evaluation {
 }
 
 /// One try at the ledger.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Consumption {
     pub judged: Vec<Judged>,
     pub refusals: Vec<Refusal>,
     pub usage: Vec<QuotaLine>,
-    /// The ledger with the reservation in it: what must be written before the answer is allow.
-    pub ledger: Ledger,
+}
+
+impl Consumption {
+    pub fn is_permitted(&self) -> bool {
+        self.refusals.is_empty()
+    }
 }
 
 /// Judges a review without the ledger.
@@ -125,15 +130,14 @@ impl Evaluation {
         !self.refusals.is_empty()
     }
 
-    /// Asks for the accelerators with this copy of the ledger.
-    pub fn consume(&self, review: &Review, snapshot: &Snapshot, ledger: &Ledger) -> Consumption {
+    /// Asks for the accelerators with this balance.
+    pub fn consume(&self, review: &Review, snapshot: &Snapshot, balance: &Balance) -> Consumption {
         let (Some(reservation), Some(team), Some(attribution)) = (&self.reservation, &self.team, &self.attribution)
         else {
-            return Consumption { judged: Vec::new(), refusals: Vec::new(), usage: Vec::new(), ledger: ledger.clone() };
+            return Consumption::default();
         };
-        let after = ledger.with(reservation);
         let counts = |resource: &ResourceName| is_accelerator(resource.as_str()) || team.lists(resource);
-        let usages = ledger.growth(&after, reservation, counts);
+        let usages = balance.growth(reservation, counts);
         let step = Step { review, snapshot, team: self.team.clone(), attribution, now: self.now };
         let judged = match &self.workload {
             Some(workload) => step.ask_for(workload, &usages, team),
@@ -149,10 +153,20 @@ impl Evaluation {
             refusals = judged.iter().flat_map(Judged::refusals).collect();
         }
         for refusal in &mut refusals {
-            refusal.message.push_str(&held(&usages, team, ledger));
+            refusal.message.push_str(&held(&usages, team, balance.ledger()));
         }
         let usage = usages.into_iter().map(|usage| quota_line(usage, team)).collect();
-        Consumption { judged, refusals, usage, ledger: after }
+        Consumption { judged, refusals, usage }
+    }
+
+    /// Asks for the accelerators where nobody else can ask at the same time, and enters them if they are permitted.
+    pub fn consume_alone(&self, review: &Review, snapshot: &Snapshot, ledger: &mut Ledger) -> Consumption {
+        let balance = Balance::from(ledger.clone());
+        let consumption = self.consume(review, snapshot, &balance);
+        if let (Some(reservation), true, false) = (&self.reservation, consumption.is_permitted(), review.dry_run) {
+            ledger.add(reservation);
+        }
+        consumption
     }
 
     /// The answer and its record. `consumption` is the last try at the ledger, if there was one.

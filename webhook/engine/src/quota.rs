@@ -1,43 +1,115 @@
-//! The ledger of a team: what each root holds. Pure: whoever stores it decides by compare-and-swap, and asks again with a
-//! fresh copy when it lost.
+//! The ledger of a team: what each root holds, and how that changes. Pure: whoever stores a ledger decides by
+//! compare-and-swap, and asks again with a fresh copy when it lost.
+//!
+//! ```text
+//!  Ledger ----------> Balance: what counts, and what a reservation would make of it
+//!     |                  ^
+//!  round (one pass) -----+---- Waiter: may it, with this balance?
+//!     |    ^
+//!     |    +-- View: what the watches of this replica show; Memory: since when they have not shown something
+//!     v
+//!  the ledger to be written, a word for each waiter, and doubts that only a quorum read can settle
+//! ```
+//!
+//! Why no admission goes above a limit: every pod that was admitted is in the ledger before it can exist and until after it is
+//! gone. It enters by the compare-and-swap that justified it against everything that had entered before; it leaves when the
+//! watch has shown it finished or deleted, or when no request that could create it can be under way any more and a quorum read
+//! does not find it. A watch that lags only adds what the ledger has let go already, so it errs to refusing; and no refusal is
+//! final before a quorum read. The rest of the argument is the model test (`model.rs`).
 //!
 //! The charge of a root is `max(floor, sum of its pods)` for each resource. The floor is set when the root is admitted,
-//! because there a person sees the refusal; every pod is entered before it can exist and leaves by proof. Amounts are
-//! absolute and keyed by uid, so that a repeated review changes nothing.
+//! because there a person sees the refusal. Admission only raises it; only what the watch shows of the stored object lowers
+//! it. Amounts are absolute and keyed by uid, so that a repeated review changes nothing.
+//!
+//! Two objects of one name never exist at once. So of roots of one name only one floor counts, and of pods of one name only
+//! the largest: somebody whom another webhook refuses again and again leaves no pile of reservations behind.
+
+mod balance;
+mod memory;
+mod observed;
+mod round;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::amounts::{Amounts, ResourceName};
+pub use self::balance::{Balance, Usage};
+pub use self::memory::{Memory, Revision};
+pub use self::observed::{Observed, rebuilt};
+pub use self::round::{Doubt, Known, Moment, PodSight, RootSight, Round, Stray, View, Waiter, Why, Word, round};
+use crate::amounts::Amounts;
 use crate::vocabulary::Class;
 
 /// Everything a team holds.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ledger {
-    /// By the root's uid.
+    /// What each root holds, by the root's uid.
     pub entries: BTreeMap<String, Entry>,
+    /// Which policies and which Team decided last. Who knows older ones reserves nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fence: Option<Fence>,
+    /// Written anew while requests may have been under way that the ledger before it had let in: until those are over, nothing
+    /// is reserved.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub settling: bool,
+    /// What a newer version of the gate has written.
+    #[serde(flatten)]
+    pub unknown: Map<String, Value>,
 }
 
 /// What one root holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
     pub kind: String,
     pub namespace: String,
     pub name: String,
+    #[schemars(with = "String")]
     pub class: Class,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
-    #[serde(default)]
+    /// What is kept for the root, whether its pods are there or not; in units of the resource.
+    #[serde(default, skip_serializing_if = "Amounts::is_empty")]
     pub floor: Amounts,
+    /// The `metadata.generation` that the floor comes from: once an object of that generation is stored, it decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
     /// The floor was worked out from an instance type: the pods' real amounts replace it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
     /// By uid; Terminating pods are still in here.
-    #[serde(default)]
-    pub pods: BTreeMap<String, Amounts>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pods: BTreeMap<String, HeldPod>,
+    /// What a newer version of the gate has written.
+    #[serde(flatten)]
+    pub unknown: Map<String, Value>,
+}
+
+/// A pod that was let in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HeldPod {
+    pub name: String,
+    /// In units of the resource.
+    pub amounts: Amounts,
+}
+
+/// Tells older policies and Teams from newer ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Fence {
+    /// Grows with every change.
+    pub number: u64,
+    /// Digest of the policies.
+    pub policies: String,
+    /// The Team's uid and `metadata.generation`.
+    pub team: String,
+    pub generation: i64,
 }
 
 /// What an admission adds.
@@ -51,115 +123,100 @@ pub struct Reservation {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Adds {
-    /// The root itself: its floor is at least this.
-    Floor(Amounts),
+    /// The root itself: its floor is at least this, by the object of this generation.
+    Floor { amounts: Amounts, generation: Option<i64> },
     /// One pod.
-    Pod { uid: String, amounts: Amounts },
+    Pod { uid: String, pod: HeldPod },
 }
 
-/// One resource, before and after a reservation; units of the resource.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Usage {
-    pub resource: ResourceName,
-    pub used: u64,
-    pub after: u64,
-    /// Of `after`, by workloads of the same class.
-    pub class_after: u64,
-    /// Of `after`, by the same person; absent when nobody is known.
-    pub person_after: Option<u64>,
-    pub person_class_after: Option<u64>,
-}
-
-impl Entry {
-    /// What counts.
-    pub fn charge(&self) -> Amounts {
-        let pods = self.pods.values().fold(Amounts::default(), |sum, pod| sum.saturating_add(pod));
-        match self.estimated && !self.pods.is_empty() {
-            true => pods,
-            false => self.floor.max(&pods),
+impl Adds {
+    pub fn amounts(&self) -> &Amounts {
+        match self {
+            Self::Floor { amounts, .. } => amounts,
+            Self::Pod { pod, .. } => &pod.amounts,
         }
     }
 }
 
+impl Entry {
+    /// An entry that holds nothing yet.
+    pub fn new(kind: &str, namespace: &str, name: &str, class: Class) -> Self {
+        Self {
+            group: String::new(),
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            class,
+            person: None,
+            floor: Amounts::default(),
+            generation: None,
+            estimated: false,
+            pods: BTreeMap::new(),
+            unknown: Map::new(),
+        }
+    }
+
+    /// What its pods hold; of two with one name, the larger.
+    fn pods(&self) -> Amounts {
+        let mut by_name: BTreeMap<&str, Amounts> = BTreeMap::new();
+        for pod in self.pods.values() {
+            let largest = by_name.entry(&pod.name).or_default();
+            *largest = largest.max(&pod.amounts);
+        }
+        by_name.values().fold(Amounts::default(), |sum, pod| sum.saturating_add(pod))
+    }
+
+    /// What is kept beyond what its pods hold.
+    fn promised(&self, pods: &Amounts) -> Amounts {
+        match self.estimated && !self.pods.is_empty() {
+            true => Amounts::default(),
+            false => self.floor.saturating_sub(pods),
+        }
+    }
+
+    /// What counts, if no other root of this name holds anything.
+    pub fn charge(&self) -> Amounts {
+        let pods = self.pods();
+        pods.saturating_add(&self.promised(&pods))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.floor.is_empty() && self.pods.is_empty()
+    }
+}
+
 impl Ledger {
-    /// The ledger with a reservation in it. Only ever adds: lowering is for whoever has seen the persisted object.
-    pub fn with(&self, reservation: &Reservation) -> Self {
-        let mut after = self.clone();
-        let entry = after.entries.entry(reservation.root.clone()).or_insert_with(|| reservation.entry.clone());
+    /// Enters a reservation. Only ever adds: lowering is for whoever has seen the persisted object.
+    pub fn add(&mut self, reservation: &Reservation) {
+        let entry = self.entries.entry(reservation.root.clone()).or_insert_with(|| reservation.entry.clone());
         // Another person's edit takes the person away; nothing gives one back.
         if entry.person != reservation.entry.person {
             entry.person = None;
         }
         match &reservation.adds {
-            Adds::Floor(floor) => entry.floor = entry.floor.max(floor),
-            Adds::Pod { uid, amounts } => {
-                entry.pods.insert(uid.clone(), amounts.clone());
+            Adds::Floor { amounts, generation } => {
+                if !amounts.fits_within(&entry.floor) {
+                    entry.floor = entry.floor.max(amounts);
+                    entry.generation = *generation;
+                }
+            }
+            Adds::Pod { uid, pod } => {
+                entry.pods.insert(uid.clone(), pod.clone());
             }
         }
-        after
     }
 
-    /// A pod is gone: seen deleted, seen terminal, or proved absent.
-    pub fn release_pod(&mut self, uid: &str) {
-        for entry in self.entries.values_mut() {
-            entry.pods.remove(uid);
-        }
-    }
-
-    /// A root is gone; what its pods still hold stays until they are.
-    pub fn release_root(&mut self, root: &str) {
-        if let Some(entry) = self.entries.get_mut(root) {
-            entry.floor = Amounts::default();
-        }
-        self.entries.retain(|_, entry| !entry.charge().is_empty());
-    }
-
-    pub fn used(&self, resource: &ResourceName) -> u64 {
-        self.sum(resource, |_| true)
-    }
-
-    fn sum(&self, resource: &ResourceName, counts: impl Fn(&Entry) -> bool) -> u64 {
-        let entries = self.entries.values().filter(|entry| counts(entry));
-        entries.fold(0, |sum: u64, entry| sum.saturating_add(entry.charge().get(resource.as_str())))
-    }
-
-    /// What the reservation would change, for every resource that grows.
-    pub fn growth(
-        &self,
-        after: &Self,
-        reservation: &Reservation,
-        counts: impl Fn(&ResourceName) -> bool,
-    ) -> Vec<Usage> {
-        let Entry { class, person, .. } = &reservation.entry;
-        let amounts = match &reservation.adds {
-            Adds::Floor(amounts) | Adds::Pod { amounts, .. } => amounts,
-        };
-        let usage = |resource: &ResourceName| Usage {
-            resource: resource.clone(),
-            used: self.used(resource),
-            after: after.used(resource),
-            class_after: after.sum(resource, |entry| entry.class == *class),
-            person_after: person.as_ref().map(|_| after.sum(resource, |entry| entry.person == *person)),
-            person_class_after: person
-                .as_ref()
-                .map(|_| after.sum(resource, |entry| entry.person == *person && entry.class == *class)),
-        };
-        amounts
-            .iter()
-            .map(|(resource, _)| resource)
-            .filter(|resource| counts(resource))
-            .map(usage)
-            .filter(|usage| usage.after > usage.used)
-            .collect()
+    /// Whether some entry has the pod.
+    pub fn holds_pod(&self, uid: &str) -> bool {
+        self.entries.values().any(|entry| entry.pods.contains_key(uid))
     }
 
     /// The largest holders of a resource, largest first.
-    pub fn holders(&self, resource: &ResourceName) -> Vec<(&Entry, u64)> {
+    pub fn holders(&self, resource: &str) -> Vec<(&Entry, u64)> {
         let mut holders: Vec<_> = self
             .entries
             .values()
-            .map(|entry| (entry, entry.charge().get(resource.as_str())))
+            .map(|entry| (entry, entry.charge().get(resource)))
             .filter(|(_, amount)| *amount > 0)
             .collect();
         holders.sort_by(|(a, held_a), (b, held_b)| held_b.cmp(held_a).then_with(|| a.name.cmp(&b.name)));

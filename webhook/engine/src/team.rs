@@ -213,6 +213,15 @@ pub struct Team {
     pub governed: BTreeMap<String, jiff::Timestamp>,
     /// The Team object is gone, and pods of it are left.
     pub vanished: bool,
+    pub revision: ObjectRevision,
+}
+
+/// Which reading of an object this is; empty for a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ObjectRevision {
+    pub uid: String,
+    /// `metadata.generation`: grows with every change of what is declared.
+    pub generation: i64,
 }
 
 /// A person as a member of a team.
@@ -257,7 +266,8 @@ impl Teams {
     fn insert(&mut self, file: TeamFile) {
         let TeamFile { api_version: _, kind: _, metadata: TeamMetadata { name }, spec } = file;
         let level = spec.level.unwrap_or(Level::Baseline);
-        self.insert_team(Team { name, level, spec, governed: BTreeMap::new(), vanished: false });
+        let (governed, revision) = (BTreeMap::new(), ObjectRevision::default());
+        self.insert_team(Team { name, level, spec, governed, vanished: false, revision });
     }
 
     fn insert_team(&mut self, team: Team) {

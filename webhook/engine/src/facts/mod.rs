@@ -34,6 +34,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::amounts::Amounts;
+use crate::cluster::{StoredObject, is_finished};
 use crate::vocabulary::{Class, ContainerKind, Control, DoorKind, VolumeKind};
 
 use self::json::Node;
@@ -94,6 +95,38 @@ pub fn extract(kind: &KindRef<'_>, object: &Value) -> Result<Facts, FactsError> 
         Some((.., read)) => read(&object).map(Facts::Workload),
         None => fallback::read(kind, &object),
     }
+}
+
+/// What a stored object needs of the quota now; nothing once it has finished, or where it cannot be read.
+pub(crate) fn stored_demand(stored: &StoredObject) -> Amounts {
+    if is_finished(&stored.object) {
+        return Amounts::new();
+    }
+    let Ok(Facts::Workload(workload)) = extract(&kind_of(stored), &stored.object) else { return Amounts::new() };
+    match (stored.meta.kind.as_str(), workload.templates.as_slice()) {
+        ("Pod", [pod, ..]) => pod.per_pod.clone(),
+        ("Job", [template, ..]) => left_to_run(&stored.object, &workload.demand, template),
+        _ => workload.demand.floor,
+    }
+}
+
+/// A Job runs no more pods than are still to complete.
+fn left_to_run(job: &Value, demand: &Demand, template: &PodTemplate) -> Amounts {
+    let number = |keys: &[&str]| crate::json::at(job, keys).and_then(Value::as_u64);
+    let left = number(&["spec", "completions"])
+        .map(|completions| completions.saturating_sub(number(&["status", "succeeded"]).unwrap_or(0)));
+    demand.floor.min(&template.per_pod.saturating_scale(left.unwrap_or(u64::MAX)))
+}
+
+pub(crate) fn class_of(stored: &StoredObject) -> Class {
+    match extract(&kind_of(stored), &stored.object) {
+        Ok(Facts::Workload(workload)) => workload.class,
+        Ok(Facts::Object(_)) | Err(_) => Class::Other,
+    }
+}
+
+fn kind_of(stored: &StoredObject) -> KindRef<'_> {
+    KindRef { group: &stored.meta.group, kind: &stored.meta.kind, resource: "" }
 }
 
 type Reader = fn(&Node<'_, '_>) -> Result<Workload, FactsError>;

@@ -1,6 +1,5 @@
 //! What a request must hold of the quota, and whether what it may grow to can ever fit.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -14,7 +13,7 @@ use crate::facts::{Bound, Workload};
 use crate::json;
 use crate::judge::{Judged, judge};
 use crate::questions::Questions;
-use crate::quota::{Adds, Entry, Reservation, Usage};
+use crate::quota::{Adds, Entry, HeldPod, Reservation, Usage};
 use crate::team::{QuotaMode, Team};
 use crate::verdict::{ReasonCode, Refusal};
 use crate::world::Version;
@@ -49,7 +48,8 @@ impl Step<'_> {
                     && old.is_none_or(|old| {
                         old.templates.first().map(|t| counted(&t.per_pod, &team)) != Some(amounts.clone())
                     });
-                grows.then_some(Reservation { root, entry, adds: Adds::Pod { uid, amounts } })
+                let name = self.review.display_name();
+                grows.then_some(Reservation { root, entry, adds: Adds::Pod { uid, pod: HeldPod { name, amounts } } })
             }
             // What is made on the way from a root to its pods holds nothing: the root does.
             (false, Some(_)) => None,
@@ -59,7 +59,8 @@ impl Step<'_> {
                     && !floor.is_empty()
                     && is_new(&floor, old.map(|old| counted(&old.demand.floor, &team)).as_ref());
                 let entry = Entry { estimated: facts.demand.estimated, ..self.entry_of(&self.meta(object), facts) };
-                grows.then_some(Reservation { root: uid, entry, adds: Adds::Floor(floor) })
+                let generation = self.meta(object).generation;
+                grows.then_some(Reservation { root: uid, entry, adds: Adds::Floor { amounts: floor, generation } })
             }
         };
         Ok(())
@@ -82,8 +83,9 @@ impl Step<'_> {
         let is_holder = self.attribution.chain.iter().skip(1).all(|owner| !reserves(&owner.meta.kind));
         if grows && is_holder && team.quota_mode() == QuotaMode::Ledger {
             let entry = Entry { estimated: new.demand.estimated, ..self.entry_of(&target.meta, new) };
-            evaluation.reservation =
-                Some(Reservation { root: target.meta.uid.clone(), entry, adds: Adds::Floor(floor) });
+            // A `Scale` does not say which generation its object will be of.
+            let adds = Adds::Floor { amounts: floor, generation: None };
+            evaluation.reservation = Some(Reservation { root: target.meta.uid.clone(), entry, adds });
         }
         Ok(())
     }
@@ -101,14 +103,9 @@ impl Step<'_> {
 
     pub(super) fn entry_of(&self, meta: &Meta, facts: &Workload) -> Entry {
         Entry {
-            kind: meta.kind.clone(),
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone(),
-            class: self.class(facts),
+            group: meta.group.clone(),
             person: self.attribution.owner.clone(),
-            floor: Amounts::default(),
-            estimated: false,
-            pods: BTreeMap::new(),
+            ..Entry::new(&meta.kind, &meta.namespace, &meta.name, self.class(facts))
         }
     }
 
@@ -138,12 +135,12 @@ impl Step<'_> {
 }
 
 /// CronJobs and their like reserve nothing: each Job does. Parents that only group others do not run pods.
-pub(super) fn reserves(kind: &str) -> bool {
+pub(crate) fn reserves(kind: &str) -> bool {
     !kind.ends_with("CronJob")
 }
 
 /// Of what is asked, what the ledger counts: every accelerator, and whatever else the team's quota lists.
-pub(super) fn counted(amounts: &Amounts, team: &Team) -> Amounts {
+pub(crate) fn counted(amounts: &Amounts, team: &Team) -> Amounts {
     let mut counted = Amounts::default();
     for (resource, amount) in amounts.iter().filter(|(name, _)| is_accelerator(name.as_str()) || team.lists(name)) {
         counted.set(resource.clone(), amount);

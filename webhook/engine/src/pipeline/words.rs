@@ -40,7 +40,7 @@ pub(super) fn held(usages: &[Usage], team: &Team, ledger: &Ledger) -> String {
     let describe = |usage: &Usage| {
         let resource = &usage.resource;
         let holders: Vec<String> = ledger
-            .holders(resource)
+            .holders(resource.as_str())
             .into_iter()
             .take(3)
             .map(|(entry, amount)| {

@@ -10,7 +10,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{API_VERSION, Claimed, Person, Team, TeamError, TeamFile, TeamMetadata, TeamSpec, Teams, check, digest};
+use super::{
+    API_VERSION, Claimed, ObjectRevision, Person, Team, TeamError, TeamFile, TeamMetadata, TeamSpec, Teams, check,
+    digest,
+};
 use crate::cluster::Meta;
 use crate::json;
 use crate::vocabulary::Level;
@@ -20,6 +23,9 @@ use crate::vocabulary::Level;
 pub struct ServedTeam {
     pub name: String,
     pub created: Option<Timestamp>,
+    /// Tells an older reading of the Team from a newer one.
+    #[serde(default)]
+    pub revision: ObjectRevision,
     /// From `status`: when the gate began to see what is created in each namespace.
     pub governed: BTreeMap<String, Timestamp>,
     /// As written; where that is `unusable`, the namespaces alone.
@@ -54,7 +60,8 @@ const NOT_YET: Timestamp = Timestamp::MAX;
 
 impl ServedTeam {
     pub fn read(object: &Value) -> Self {
-        let Meta { name, created, .. } = Meta::read(object, None);
+        let Meta { name, created, uid, generation, .. } = Meta::read(object, None);
+        let revision = ObjectRevision { uid, generation: generation.unwrap_or_default() };
         let (spec, unusable) = match file(object) {
             Ok(file) => match check("", &file).as_slice() {
                 [] => (file.spec, None),
@@ -62,7 +69,7 @@ impl ServedTeam {
             },
             Err(problem) => (namespaces_alone(object), Some(problem)),
         };
-        Self { name, created, governed: governed(object), spec, unusable, vanished: false }
+        Self { name, created, revision, governed: governed(object), spec, unusable, vanished: false }
     }
 
     /// What stays of a Team whose object is gone while pods of it run in `namespaces`: controllers may replace them at the
@@ -79,13 +86,13 @@ impl ServedTeam {
         Self { spec, vanished: true, ..self.clone() }
     }
 
-    fn into_file(self) -> (TeamFile, BTreeMap<String, Timestamp>, bool) {
-        let Self { name, created: _, mut governed, spec, unusable: _, vanished } = self;
+    fn into_file(self) -> (TeamFile, BTreeMap<String, Timestamp>, bool, ObjectRevision) {
+        let Self { name, created: _, revision, mut governed, spec, unusable: _, vanished } = self;
         governed.retain(|namespace, _| spec.namespaces.contains(namespace));
         for namespace in &spec.namespaces {
             governed.entry(namespace.clone()).or_insert(NOT_YET);
         }
-        (file_of(name, spec), governed, vanished)
+        (file_of(name, spec), governed, vanished, revision)
     }
 }
 
@@ -114,8 +121,10 @@ impl Teams {
         }
         let files: Vec<(String, TeamFile)> = kept.iter().map(|(file, ..)| (String::new(), file.clone())).collect();
         let mut teams = Teams { revision: digest(&files), ..Teams::default() };
-        for (TeamFile { api_version: _, kind: _, metadata: TeamMetadata { name }, spec }, governed, vanished) in kept {
-            teams.insert_team(Team { level: spec.level.unwrap_or(Level::Baseline), name, spec, governed, vanished });
+        for (file, governed, vanished, revision) in kept {
+            let TeamFile { api_version: _, kind: _, metadata: TeamMetadata { name }, spec } = file;
+            let level = spec.level.unwrap_or(Level::Baseline);
+            teams.insert_team(Team { level, name, spec, governed, vanished, revision });
         }
         Resolved { teams, conflicts }
     }

@@ -1,0 +1,147 @@
+//! What one replica remembers of a team's ledger between rounds, in its own time. Nothing of it is shared: a replica that
+//! starts again begins to wait again, and lets go later, never earlier.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Fence, Ledger};
+use crate::amounts::Amounts;
+
+/// Since this process began: no clock that anybody sets.
+pub type Elapsed = Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Memory {
+    /// Roots and pods of the ledger that the watches have never shown: since when.
+    missing: BTreeMap<String, Elapsed>,
+    /// Floors as they were last raised: since when.
+    floors: BTreeMap<String, (Amounts, Elapsed)>,
+    /// What a quorum read has not found, long after any request that could create it.
+    absent: BTreeSet<String>,
+    /// Pods without an entry that a quorum read has found running.
+    present: BTreeSet<String>,
+    /// Pods without an entry that a quorum read has not found: the watch lags.
+    departed: BTreeSet<String>,
+    /// The fence that was last seen, and what this replica knew then.
+    seen: Option<(u64, Revision)>,
+    /// Which ledger is settling, and since when this replica has seen it do so.
+    settling: Option<(String, Elapsed)>,
+}
+
+/// What a replica decides by.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Revision {
+    /// Digest of the policies.
+    pub policies: String,
+    /// The Team's uid and `metadata.generation`.
+    pub team: String,
+    pub generation: i64,
+}
+
+/// Who knows more: this replica, or whoever wrote the fence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    Current,
+    /// The fence is to be moved on.
+    Newer(Fence),
+    Older,
+}
+
+impl Memory {
+    /// A quorum read has answered: whether the object with this uid exists, and has not finished.
+    pub fn learn(&mut self, uid: &str, runs: bool, is_stray: bool) {
+        match (runs, is_stray) {
+            (true, true) => drop(self.present.insert(uid.to_owned())),
+            (false, true) => drop(self.departed.insert(uid.to_owned())),
+            // The watch will show it; until then the waiting begins anew.
+            (true, false) => drop(self.missing.remove(uid)),
+            (false, false) => drop(self.absent.insert(uid.to_owned())),
+        }
+    }
+
+    pub(super) fn is_absent(&self, uid: &str) -> bool {
+        self.absent.contains(uid)
+    }
+
+    pub(super) fn is_present(&self, uid: &str) -> bool {
+        self.present.contains(uid)
+    }
+
+    pub(super) fn has_departed(&self, uid: &str) -> bool {
+        self.departed.contains(uid)
+    }
+
+    /// How long something has not been shown.
+    pub(super) fn missing_for(&mut self, uid: &str, now: Elapsed) -> Duration {
+        now.saturating_sub(*self.missing.entry(uid.to_owned()).or_insert(now))
+    }
+
+    /// For how long a floor has not been raised.
+    pub(super) fn floor_stood_for(&mut self, root: &str, floor: &Amounts, now: Elapsed) -> Duration {
+        let (last, since) = self.floors.entry(root.to_owned()).or_insert_with(|| (floor.clone(), now));
+        if !floor.fits_within(last) {
+            *since = now;
+        }
+        *last = floor.clone();
+        now.saturating_sub(*since)
+    }
+
+    pub(super) fn shown(&mut self, uid: &str) {
+        self.missing.remove(uid);
+    }
+
+    /// Forgets what no longer matters.
+    pub(super) fn keep(&mut self, ledger: &Ledger, strays: &BTreeSet<&str>) {
+        let in_ledger: BTreeSet<&str> = ledger
+            .entries
+            .iter()
+            .flat_map(|(root, entry)| std::iter::once(root).chain(entry.pods.keys()))
+            .map(String::as_str)
+            .collect();
+        self.missing.retain(|uid, _| in_ledger.contains(uid.as_str()));
+        self.absent.retain(|uid| in_ledger.contains(uid.as_str()));
+        self.floors.retain(|uid, _| ledger.entries.contains_key(uid));
+        self.present.retain(|uid| strays.contains(uid.as_str()));
+        self.departed.retain(|uid| strays.contains(uid.as_str()));
+    }
+
+    /// How much longer a ledger that was written anew must settle. `uid` tells one such ledger from another.
+    pub fn settles_for(&mut self, uid: &str, patience: Duration, now: Elapsed) -> Duration {
+        let since = match &self.settling {
+            Some((known, since)) if known == uid => *since,
+            Some(_) | None => {
+                self.settling = Some((uid.to_owned(), now));
+                now
+            }
+        };
+        patience.saturating_sub(now.saturating_sub(since))
+    }
+
+    /// Policies have no order of their own. A replica takes its own for newer if they have changed since it last looked at the
+    /// fence, or if it has just begun and read them a moment ago; and for older if the fence has moved under it. Two that both
+    /// take themselves for newer agree once the slower has read what the faster has.
+    pub(super) fn standing(&mut self, fence: Option<&Fence>, mine: &Revision) -> Standing {
+        let seen = self.seen.take();
+        let number = fence.map_or(0, |fence| fence.number);
+        self.seen = Some((number, mine.clone()));
+        let Some(fence) = fence else { return Standing::Newer(mine.fence(1)) };
+        let newer = Standing::Newer(mine.fence(number.saturating_add(1)));
+        if fence.team == mine.team && fence.generation > mine.generation {
+            return Standing::Older;
+        }
+        if fence.team == mine.team && fence.policies == mine.policies {
+            return if fence.generation == mine.generation { Standing::Current } else { newer };
+        }
+        let has_changed = |before: &Revision| before.policies != mine.policies || before.team != mine.team;
+        match seen {
+            Some((_, before)) if !has_changed(&before) => Standing::Older,
+            Some(_) | None => newer,
+        }
+    }
+}
+
+impl Revision {
+    fn fence(&self, number: u64) -> Fence {
+        Fence { number, policies: self.policies.clone(), team: self.team.clone(), generation: self.generation }
+    }
+}
