@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::amounts::ResourceName;
+use engine::quota::{Balance, Ledger};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -182,10 +182,9 @@ impl Expect {
             }
         }
         let Some(Gpus { requested, delta, used }) = &self.gpus else { return failures };
-        let gpu = ResourceName::new(GPU);
         let team = last.record["who"]["namespaceTeam"].as_str().unwrap_or_default();
         let (before, after) = outcome.ledgers.get(team).cloned().unwrap_or_default();
-        let (before, after) = (before.used(&gpu), after.used(&gpu));
+        let (before, after) = (used(before), used(after));
         let lines = last.record["quota"].as_array().into_iter().flatten();
         let asked =
             lines.filter(|line| line["resource"] == GPU).find_map(|line| line["requested"].as_u64()).unwrap_or(0);
@@ -209,6 +208,10 @@ impl Says {
         let missing = missing.map(|part| format!("{what} lacks `{part}`: {text}"));
         missing.chain(told.map(|part| format!("{what} must not say `{part}`: {text}"))).collect()
     }
+}
+
+fn used(ledger: Ledger) -> u64 {
+    Balance::from(ledger).used().get(GPU)
 }
 
 fn differs(what: &str, expected: Value, found: Value, failures: &mut Vec<String>) {

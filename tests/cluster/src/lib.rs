@@ -17,6 +17,7 @@
 
 mod access;
 mod audit;
+pub mod burst;
 mod cluster;
 mod commands;
 mod components;

@@ -234,7 +234,13 @@ pub async fn install_definition(cluster: &Cluster) -> Result<()> {
     let root = &cluster.callers.root;
     let definition = String::from_utf8(printed.stdout)?;
     cluster.kubectl(root, &["apply", "--server-side", "-f", "-"], &definition).await?.success()?;
-    let established = ["wait", "--for=condition=Established", "crd/teams.cedargate.dev", "--timeout=60s"];
+    let established = [
+        "wait",
+        "--for=condition=Established",
+        "crd/teams.cedargate.dev",
+        "crd/quotaledgers.cedargate.dev",
+        "--timeout=60s",
+    ];
     cluster.kubectl(root, &established, "").await?.success()?;
     Ok(())
 }
@@ -308,7 +314,13 @@ fn values(url: &str) -> Result<Value> {
     };
     Ok(json!({
         "external": { "url": url },
-        "config": { "accounts": ["111122223333"], "partitions": ["aws"], "ownServiceAccount": format!("{GATE}/{GATE_NAME}") },
+        "config": {
+            "accounts": ["111122223333"],
+            "partitions": ["aws"],
+            "ownServiceAccount": format!("{GATE}/{GATE_NAME}"),
+            // No request of a scenario is under way for longer, and what was lost is to be let go while it waits.
+            "requestLifetimeSeconds": 15,
+        },
         "teams": TEAMS.into_iter().map(team).collect::<Result<Vec<_>>>()?,
     }))
 }

@@ -10,7 +10,7 @@ mod reserve;
 mod step;
 mod words;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -213,7 +213,11 @@ impl Evaluation {
             verdict: verdict.clone(),
             warnings: warnings.clone(),
             patch: if allowed { self.patch.clone() } else { Vec::new() },
-            audit: audit(&who, &verdict, &questions, &self.revisions),
+            audit: match (allowed, self.phase) {
+                // The decision that counts is still to come, and the API server keeps the first word under a key.
+                (true, Phase::Mutate) => BTreeMap::new(),
+                (true, Phase::Validate) | (false, _) => audit(&who, &verdict, &questions, &self.revisions),
+            },
         };
         let record = Record {
             endpoint: match self.phase {

@@ -190,7 +190,10 @@ impl<L: LedgerStore> Decider<L> {
 enum Reserved {
     /// Nothing had to be, or it was decided.
     Concluded(Option<Consumption>),
-    Later { message: String, after: Duration },
+    Later {
+        message: String,
+        after: Duration,
+    },
     /// By newer policies than these.
     Behind,
 }

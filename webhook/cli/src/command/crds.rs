@@ -24,10 +24,10 @@ fn text() -> Result<String> {
 mod tests {
     use super::*;
 
-    /// `cargo run -- crds >charts/cedargate/crds/teams.yaml` makes it so again.
+    /// `cargo run -- crds >charts/cedargate/crds/cedargate.dev.yaml` makes it so again.
     #[test]
     fn the_chart_installs_them() {
-        let chart = include_str!("../../../../charts/cedargate/crds/teams.yaml");
+        let chart = include_str!("../../../../charts/cedargate/crds/cedargate.dev.yaml");
         assert_eq!(chart, text().expect("definitions are YAML"));
     }
 }

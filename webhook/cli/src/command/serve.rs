@@ -14,12 +14,13 @@ use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use engine::policies::{SourceFile, starter_schema};
 use engine::snapshot::Snapshot;
+use rustls::ServerConfig;
 use server::cluster::governor::Reports;
 use server::decider::Decider;
-use server::ledger::InMemory;
-use server::metrics::Metrics;
+use server::ledger::{InMemory, LedgerStore};
+use server::metrics::{Metrics, Source};
 use server::policy_directory::{self, PolicyDirectory};
-use server::{Check, Gate, Readiness, Server, decision_log, listen, runtime};
+use server::{Check, DecisionLog, Gate, Readiness, Server, decision_log, listen, runtime};
 use tokio::sync::watch;
 
 use crate::inputs::{Inputs, read};
@@ -71,34 +72,52 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             sources::certificate(Arc::clone(&resolver)),
             sources::policies(counters),
         ];
-        let decider = Decider::new(Arc::clone(&snapshots), ledgers);
-        let decider = match connected {
+        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| address.to_string())?;
+        let front = Front { listener, tls: listen::tls(resolver)?, log, readiness };
+        tracing::info!(%address, "serving");
+        match connected {
             Some(connected) => {
-                let running = connected.start(snapshots, readiness.clone(), trusted, Arc::clone(&reports));
+                let running =
+                    connected.start(Arc::clone(&snapshots), front.readiness.clone(), trusted, Arc::clone(&reports));
                 counted.push(sources::cluster(running.state, reports));
-                decider.with_lookup(running.lookup)
+                let decider = Decider::new(Arc::clone(&snapshots), Arc::clone(&running.ledgers));
+                let decider = decider.with_lookup(running.lookup);
+                let keepers = decider.ledgers();
+                counted.push(sources::ledgers(keepers.counters(), running.ledgers, snapshots));
+                tokio::spawn(async move { keepers.follow_teams().await });
+                front.serve(decider, counted).await
             }
             None => {
-                readiness.pass(Check::State);
-                decider
+                front.readiness.pass(Check::State);
+                front.serve(Decider::new(snapshots, ledgers), counted).await
             }
-        };
-        let metrics = Metrics::new(counted);
-        let decider = decider.with_metrics(metrics.clone());
-        let server = Server {
-            listener: tokio::net::TcpListener::bind(address).await.with_context(|| address.to_string())?,
-            tls: listen::tls(resolver)?,
-            gate: Gate::new(Arc::new(decider), Some(log), readiness, Default::default()).with_metrics(metrics),
-            bounds: Default::default(),
-            drain: Default::default(),
-        };
-        tracing::info!(%address, "serving");
-        server.run(runtime::shutdown_signal()?).await;
+        }?;
         anyhow::Ok(())
     })?;
     // Longer than any write to a healthy disk; what is still unwritten then is lost, and the exit says so.
     writer.close(Duration::from_secs(5)).map_err(|_| anyhow::anyhow!("the decision log was not written out"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What faces the API server, whatever keeps the ledgers.
+struct Front {
+    listener: tokio::net::TcpListener,
+    tls: Arc<ServerConfig>,
+    log: DecisionLog,
+    readiness: Readiness,
+}
+
+impl Front {
+    /// Until the process is told to end, and has drained.
+    async fn serve<L: LedgerStore>(self, decider: Decider<L>, counted: Vec<Source>) -> Result<()> {
+        let Self { listener, tls, log, readiness } = self;
+        let metrics = Metrics::new(counted);
+        let decider = decider.with_metrics(metrics.clone());
+        let gate = Gate::new(Arc::new(decider), Some(log), readiness, Default::default()).with_metrics(metrics);
+        let server = Server { listener, tls, gate, bounds: Default::default(), drain: Default::default() };
+        server.run(runtime::shutdown_signal()?).await;
+        Ok(())
+    }
 }
 
 /// A directory of policies is followed; the embedded ones cannot change.

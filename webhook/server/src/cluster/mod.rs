@@ -3,7 +3,8 @@
 //! ```text
 //!  API server --watch--> watches --> index --publish--> Snapshot --> Decider <--lookup-- (one GET for what is missing)
 //!       ^                              |
-//!       |                              +--> governor --> webhook configurations, status of Teams
+//!       |                              +--> governor, usage --> webhook configurations, status of Teams
+//!       +--<-- ledgers <-- one actor for each team (crate::ledger)
 //!       +--<-- Secret: authority and serving certificate --> Resolver
 //! ```
 //!
@@ -19,6 +20,7 @@ pub mod resources;
 pub mod secret;
 pub mod team_object;
 pub mod team_write;
+pub mod usage;
 pub mod watches;
 pub mod webhooks;
 
@@ -36,6 +38,7 @@ use tokio::sync::watch;
 use crate::Readiness;
 use governor::{Governor, Reports, Trust};
 use index::Index;
+use ledgers::KubeLedgers;
 use lookup::{ApiLookup, Lookup};
 use publish::State;
 use resources::Resources;
@@ -100,6 +103,8 @@ pub struct Running {
     pub lookup: Arc<dyn Lookup>,
     /// For metrics: [`publish::State::counters`], and [`Index::report`] of its index.
     pub state: Arc<State>,
+    /// Where the ledgers are kept.
+    pub ledgers: Arc<KubeLedgers>,
 }
 
 /// Starts everything and returns at once; [`crate::Check::State`] passes when the cluster is known. Call it within a
@@ -109,8 +114,13 @@ pub fn start(options: Options) -> Running {
     let config = Arc::clone(&snapshots.load().config);
     let known = Arc::new(ArcSwap::from_pointee(Resources::new(resources::built_in())));
     let state = Arc::new(State::new(Index::new(Arc::clone(&config))));
-    let running =
-        Running { lookup: Arc::new(ApiLookup::new(api_server.clone(), Arc::clone(&known))), state: Arc::clone(&state) };
+    let ledgers = KubeLedgers::start(&api_server);
+    let running = Running {
+        lookup: Arc::new(ApiLookup::new(api_server.clone(), Arc::clone(&known))),
+        state: Arc::clone(&state),
+        ledgers: Arc::clone(&ledgers),
+    };
+    tokio::spawn(usage::tell(api_server.clone(), ledgers, Arc::clone(&state)));
     tokio::spawn(async move {
         if target.is_some() {
             remember(&api_server, &state).await;

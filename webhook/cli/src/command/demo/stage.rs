@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use certs::{Resolver, UnixTime, authority::Authority, issue::Names};
 use engine::cluster::Cluster;
 use engine::offline::review_of;
+use engine::quota::Balance;
 use engine::review::Operation;
 use engine::snapshot::Snapshot;
 use serde_json::{Value, json};
@@ -197,7 +198,8 @@ impl Stage {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
         let Some(team) = snapshot.teams.of_namespace(namespace) else { return String::new() };
         let gpu = engine::amounts::ResourceName::new("nvidia.com/gpu");
-        format!("{} of {}", self.ledgers.peek(&team.name).used(&gpu), team.limits(&gpu).limit)
+        let used = Balance::from(self.ledgers.peek(&team.name)).used();
+        format!("{} of {}", used.get(gpu.as_str()), team.limits(&gpu).limit)
     }
 
     /// A review that was allowed, for the curl line.

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
 use certs::Resolver;
+use engine::quota::Balance;
+use engine::snapshot::Snapshot;
 use server::cluster::governor::Reports;
+use server::cluster::ledgers::KubeLedgers;
 use server::cluster::publish::State;
 use server::metrics::{Reading, Source};
 use server::policy_directory::Counters;
@@ -92,6 +96,48 @@ pub(super) fn cluster(state: Arc<State>, reports: Arc<Reports>) -> Source {
         readings.extend(of_kind("watch_errors", "Errors of a watch", &|watch| watch.errors));
         readings
             .extend(of_kind("watch_lists", "Lists of a watch; more than one: it started over", &|watch| watch.lists));
+        readings
+    })
+}
+
+/// What the ledgers hold is told by team and resource: their number is bounded by what the platform declares.
+pub(super) fn ledgers(
+    counters: Arc<server::ledger::Counters>,
+    ledgers: Arc<KubeLedgers>,
+    snapshots: Arc<ArcSwap<Snapshot>>,
+) -> Source {
+    Source::new(move || {
+        let counters = &*counters;
+        let count = |name, help, counter: &AtomicU64| Reading::plain(name, help, load(counter));
+        let mut readings = vec![
+            count("ledger_rounds", "Rounds in which ledgers were judged", &counters.rounds),
+            count("ledger_waiters", "Requests that these rounds answered", &counters.waiters),
+            count("ledger_writes", "Ledgers that were written", &counters.writes),
+            count("ledger_conflicts", "Writes that another replica was faster than", &counters.conflicts),
+            count("ledger_quorum_reads", "Ledgers that were read past every cache", &counters.quorum_reads),
+            count("ledger_released", "Pods that ended and were let go", &counters.released),
+            count("ledger_leaked", "Reservations let go whose object never came to exist", &counters.leaked),
+            count("ledger_overrun", "Pods that came past the gate and were entered", &counters.adopted),
+            count("ledger_built", "Ledgers that were made, or made anew", &counters.built),
+            count("ledger_busy", "Requests that no time was left for", &counters.busy),
+            count("ledger_behind", "Requests that found another replica to know more", &counters.behind),
+        ];
+        let snapshot = snapshots.load();
+        let (mut used, mut over) = (Vec::new(), Vec::new());
+        for (team, ledger) in ledgers.all() {
+            let Some(declared) = snapshot.teams.named(&team) else { continue };
+            for (resource, amount) in Balance::from(ledger).used().iter() {
+                let label = || Some(("team_resource", format!("{team}/{resource}")));
+                let help = "Units of a resource that a team holds";
+                used.push(Reading { name: "ledger_used", help, label: label(), value: number(amount) });
+                let above = amount.saturating_sub(declared.limits(resource).ceiling);
+                let help =
+                    "Units that a team holds above what it may: a lowered limit, or pods that came past the gate";
+                over.push(Reading { name: "ledger_over_limit", help, label: label(), value: number(above) });
+            }
+        }
+        readings.extend(used);
+        readings.extend(over);
         readings
     })
 }

@@ -89,7 +89,12 @@ pub(super) fn validated() -> Vec<RuleWithOperations> {
 
 /// The gate's own objects.
 pub(super) fn own() -> Vec<RuleWithOperations> {
-    vec![rule("cedargate.dev", &["teams", "quotaledgers"], &["CREATE", "UPDATE", "DELETE"], "*")]
+    vec![rule(
+        "cedargate.dev",
+        &["teams", "quotaledgers", "quotaledgers/status"],
+        &["CREATE", "UPDATE", "DELETE"],
+        "Cluster",
+    )]
 }
 
 /// What belongs to no namespace and still decides who gets what: labels that select, volumes that bind.

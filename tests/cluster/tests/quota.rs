@@ -1,0 +1,318 @@
+//! A burst against one quota with three replicas: the limit holds at every instant, whatever fails meanwhile, and afterwards
+//! the ledger is what lives.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use cluster::{
+    Answer, Cluster, Replicas, TEAM_A, Webhook,
+    burst::{Ended, GPU, Sampler, Submitted, ledger, ledgers, live, submit, with_gpus},
+    until,
+    workloads::{deployment, job, pod},
+};
+use engine::quota::Balance;
+use futures_util::future::join_all;
+use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams},
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+/// What `policies/teams/team-a.yaml` says.
+const LIMIT: u64 = 64;
+
+const SUBMISSIONS: u64 = 200;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_holds_at_every_instant_and_the_ledger_is_what_lives() {
+    let cluster = Cluster::start().expect("the cluster starts");
+    let mut replicas = Replicas::start(&cluster, 3).await.expect("the gate starts");
+    let root = cluster.callers.root.client().await.expect("connects");
+    let alice = cluster.people.alice.client().await.expect("connects");
+
+    exactly_the_limit(&root, &alice).await;
+    is_empty_again(&root).await;
+    a_person_is_told(&cluster).await;
+    is_empty_again(&root).await;
+    only_the_gate_writes_ledgers(&cluster).await;
+    while_everything_fails(&cluster, &mut replicas, &root, &alice).await;
+    is_empty_again(&root).await;
+}
+
+/// Pods of one GPU and nothing that fails: not one less, either.
+async fn exactly_the_limit(root: &Client, alice: &Client) {
+    let sampler = Sampler::start(root.clone(), TEAM_A);
+    let manifest = |number| with_gpus(sleeping(pod(&format!("one-{number}"))), 1);
+    let submitted = join_all((0..SUBMISSIONS).map(|number| submit(alice, TEAM_A, manifest(number)))).await;
+    let (most, samples) = sampler.stop().await;
+    told("200 pods of one GPU", &submitted, most, samples);
+    let admitted = submitted.iter().filter(|submitted| submitted.ended == Ended::Admitted).count() as u64;
+    let over = submitted.iter().filter(|submitted| matches!(submitted.ended, Ended::OverQuota(_))).count() as u64;
+    assert_eq!((admitted, over), (LIMIT, SUBMISSIONS - LIMIT));
+    assert_eq!(most, LIMIT);
+}
+
+/// Over the quota, kubectl shows a sentence; used, asked, limit and holders are in it.
+async fn a_person_is_told(cluster: &Cluster) {
+    let alice = &cluster.people.alice;
+    let mut large = with_gpus(sleeping(job("large", &[])), 8);
+    large["spec"]["parallelism"] = json!(7);
+    large["spec"]["completions"] = json!(7);
+    cluster::workloads::create(cluster, alice, &large).await.success().expect("fits");
+    let more = with_gpus(sleeping(pod("one-more")), 9);
+    let refused = cluster::workloads::create(cluster, alice, &more).await;
+    insta::assert_snapshot!("over_quota", refused.stderr);
+}
+
+async fn only_the_gate_writes_ledgers(cluster: &Cluster) {
+    let root = &cluster.callers.root;
+    let made = json!({
+        "apiVersion": "cedargate.dev/v1alpha1", "kind": "QuotaLedger", "metadata": { "name": "mine" },
+    });
+    let refused = cluster.kubectl(root, &["create", "-f", "-"], &made.to_string()).await.expect("kubectl runs");
+    insta::assert_snapshot!("a_ledger_of_ones_own", refused.stderr);
+    let patch = r#"{"status":{"entries":null}}"#;
+    let emptied = ["patch", "quotaledger", "team-a", "--subresource=status", "--type=merge", "--patch", patch];
+    let refused = cluster.kubectl(root, &emptied, "").await.expect("kubectl runs");
+    insta::assert_snapshot!("a_ledger_is_emptied", refused.stderr);
+    let refused = cluster.kubectl(root, &["delete", "quotaledger", "team-a"], "").await.expect("kubectl runs");
+    insta::assert_snapshot!("a_ledger_is_deleted", refused.stderr);
+}
+
+/// A neighbour refuses three of ten, each replica is killed, the ledger is deleted once.
+async fn while_everything_fails(cluster: &Cluster, replicas: &mut Replicas, root: &Client, alice: &Client) {
+    let neighbour = Neighbour::install(cluster).await;
+    let sampler = Sampler::start(root.clone(), TEAM_A);
+    let storm = tokio::spawn({
+        let alice = alice.clone();
+        async move {
+            let one = |number| {
+                let alice = alice.clone();
+                async move {
+                    // Spread over what is done to the replicas.
+                    sleep(Duration::from_millis(number * 150)).await;
+                    submit(&alice, TEAM_A, mixed(number)).await
+                }
+            };
+            join_all((0..SUBMISSIONS).map(one)).await
+        }
+    });
+    for index in 0..replicas.count() {
+        sleep(Duration::from_secs(3)).await;
+        replicas.kill(index);
+        sleep(Duration::from_secs(2)).await;
+        replicas.start_one(index).expect("starts");
+        replicas.ready(index).await.expect("is back");
+        if index == 0 {
+            let admin = &cluster.people.admin;
+            let deleted = cluster.kubectl(admin, &["delete", "quotaledger", "team-a"], "").await;
+            deleted.expect("kubectl runs").success().expect("an administrator may");
+        }
+    }
+    let submitted = storm.await.expect("no panic");
+    neighbour.relents();
+    // Controllers come again by themselves, and make what was refused to them.
+    sleep(Duration::from_secs(5)).await;
+    let (most, samples) = sampler.stop().await;
+    told("200 Jobs, Deployments and pods, while everything fails", &submitted, most, samples);
+    assert!(most <= LIMIT, "{most}");
+    let admitted = submitted.iter().filter(|submitted| submitted.ended == Ended::Admitted).count();
+    assert!(admitted > 20, "{admitted}");
+    the_ledger_is_what_lives(root).await;
+}
+
+/// Of each root the larger of what it needs and what its pods hold, worked out from what is stored.
+async fn the_ledger_is_what_lives(root: &Client) {
+    let compared = until("the ledger is what lives", async || {
+        let expected = expected(root).await?;
+        let ledger = ledger(root, "team-a").await.ok()?;
+        let pods: BTreeSet<String> = ledger.entries.values().flat_map(|entry| entry.pods.keys().cloned()).collect();
+        let live = live(root, TEAM_A).await.ok()?;
+        let same = pods.iter().eq(live.keys()) && Balance::from(ledger).used().get(GPU) == expected;
+        same.then_some(expected)
+    });
+    match compared.await {
+        Ok(gpus) => println_figures(&format!("afterwards the ledger holds {gpus} GPUs, which is what lives")),
+        Err(error) => {
+            let (ledger, live) = (ledger(root, "team-a").await, live(root, TEAM_A).await);
+            unreachable!("{error}: {:?} is expected, {ledger:#?} is held, {live:#?} lives", expected(root).await);
+        }
+    }
+}
+
+async fn expected(root: &Client) -> Option<u64> {
+    let jobs: Api<Job> = Api::namespaced(root.clone(), TEAM_A);
+    let deployments: Api<Deployment> = Api::namespaced(root.clone(), TEAM_A);
+    let mut needs: BTreeMap<String, u64> = BTreeMap::new();
+    for job in jobs.list(&ListParams::default()).await.ok()?.items {
+        let (spec, status) = (json!(job.spec), json!(job.status));
+        let is_over = status["conditions"].as_array().into_iter().flatten().any(|condition| {
+            condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+        });
+        let left = spec["completions"].as_u64().unwrap_or(1).saturating_sub(status["succeeded"].as_u64().unwrap_or(0));
+        let pods = if is_over { 0 } else { left.min(spec["parallelism"].as_u64().unwrap_or(1)) };
+        needs.insert(job.name_any(), pods * gpus_of(&spec["template"]["spec"]));
+    }
+    for deployment in deployments.list(&ListParams::default()).await.ok()?.items {
+        let spec = json!(deployment.spec);
+        needs.insert(deployment.name_any(), spec["replicas"].as_u64()? * gpus_of(&spec["template"]["spec"]));
+    }
+    let mut holds: BTreeMap<String, u64> = BTreeMap::new();
+    let pods: Api<Pod> = Api::namespaced(root.clone(), TEAM_A);
+    let live = live(root, TEAM_A).await.ok()?;
+    for pod in pods.list(&ListParams::default()).await.ok()?.items {
+        let labels = pod.labels();
+        let root = labels.get("batch.kubernetes.io/job-name").or_else(|| labels.get("app"));
+        let root = root.cloned().unwrap_or_else(|| format!("pod/{}", pod.name_any()));
+        *holds.entry(root).or_default() += pod.uid().and_then(|uid| live.get(&uid).copied()).unwrap_or(0);
+    }
+    let roots: BTreeSet<&String> = needs.keys().chain(holds.keys()).collect();
+    let charge = |root: &String| needs.get(root).copied().unwrap_or(0).max(holds.get(root).copied().unwrap_or(0));
+    Some(roots.into_iter().map(charge).sum())
+}
+
+fn gpus_of(spec: &Value) -> u64 {
+    spec["containers"][0]["resources"]["limits"][GPU].as_str().and_then(|amount| amount.parse().ok()).unwrap_or(0)
+}
+
+/// Everything is deleted, and nothing is held any more.
+async fn is_empty_again(root: &Client) {
+    let all = ListParams::default();
+    let now =
+        DeleteParams { propagation_policy: Some(kube::api::PropagationPolicy::Background), ..DeleteParams::default() };
+    let jobs: Api<Job> = Api::namespaced(root.clone(), TEAM_A);
+    let deployments: Api<Deployment> = Api::namespaced(root.clone(), TEAM_A);
+    let pods: Api<Pod> = Api::namespaced(root.clone(), TEAM_A);
+    jobs.delete_collection(&now, &all).await.expect("are deleted");
+    deployments.delete_collection(&now, &all).await.expect("are deleted");
+    until("nothing is held", async || {
+        // The garbage collector makes way; what it has not reached is deleted here.
+        pods.delete_collection(&now, &all).await.ok()?;
+        let held = ledger(root, "team-a").await.ok()?;
+        held.entries.is_empty().then_some(())
+    })
+    .await
+    .expect("is let go");
+    assert!(ledgers(root).get("team-a").await.is_ok());
+}
+
+fn sleeping(mut manifest: Value) -> Value {
+    let spec = match manifest["kind"] == "Pod" {
+        true => &mut manifest["spec"],
+        false => &mut manifest["spec"]["template"]["spec"],
+    };
+    spec["containers"][0]["command"] = json!(["sleep", "infinity"]);
+    manifest
+}
+
+/// Jobs of one to eight GPUs in one pod or in many, Deployments, pods; some end at once, most stay.
+fn mixed(number: u64) -> Value {
+    let size = number / 5 % 8 + 1;
+    match number % 5 {
+        0 => {
+            let mut many = with_gpus(job(&format!("many-{number}"), &["train"]), 1);
+            many["spec"]["parallelism"] = json!(size);
+            many["spec"]["completions"] = json!(size);
+            if number % 2 == 0 { sleeping(many) } else { many }
+        }
+        1 => with_gpus(sleeping(pod(&format!("pod-{number}"))), 1),
+        2 => with_gpus(job(&format!("quick-{number}"), &["train"]), size),
+        3 => {
+            let mut serves = with_gpus(deployment(&format!("web-{number}")), 1);
+            serves["spec"]["replicas"] = json!(size.min(3));
+            serves
+        }
+        _ => with_gpus(pod(&format!("short-{number}")), 2),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "figures are what this scenario is asked for")]
+fn println_figures(text: &str) {
+    println!("{text}");
+}
+
+fn told(what: &str, submitted: &[Submitted], most: u64, samples: u64) {
+    let count = |is: fn(&Ended) -> bool| submitted.iter().filter(|submitted| is(&submitted.ended)).count();
+    println_figures(&format!(
+        "{what}: {} admitted, {} over quota, {} refused by others, {} later, {} failed; {} answers 429 on the way; at most \
+         {most} GPUs lived in {samples} samples",
+        count(|ended| *ended == Ended::Admitted),
+        count(|ended| matches!(ended, Ended::OverQuota(_))),
+        count(|ended| matches!(ended, Ended::Refused(_))),
+        count(|ended| matches!(ended, Ended::Later(_))),
+        count(|ended| matches!(ended, Ended::Failed(_))),
+        submitted.iter().map(|submitted| submitted.waits).sum::<usize>(),
+    ));
+    let mut shown = BTreeSet::new();
+    for submitted in submitted {
+        if let Ended::Refused(why) | Ended::Later(why) | Ended::Failed(why) = &submitted.ended {
+            let end: String = why.chars().rev().take(160).collect::<Vec<_>>().into_iter().rev().collect();
+            if shown.len() < 6 && shown.insert(end.clone()) {
+                println_figures(&format!("    ... {end}"));
+            }
+        }
+    }
+}
+
+/// A validating webhook beside ours, which refuses three of ten.
+struct Neighbour {
+    _webhook: Webhook,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Neighbour {
+    async fn install(cluster: &Cluster) -> Self {
+        let refuses = Arc::new(AtomicBool::new(true));
+        let (asked, refusing) = (AtomicU64::new(0), Arc::clone(&refuses));
+        let webhook = Webhook::serve(move |_| {
+            let number = asked.fetch_add(1, Ordering::Relaxed);
+            match refusing.load(Ordering::Relaxed) && number * 7 % 10 < 3 {
+                true => Answer::Deny("the neighbour does not like it".to_owned()),
+                false => Answer::Allow,
+            }
+        })
+        .await
+        .expect("serves");
+        let rule = |groups: &str, resources: &str| {
+            json!({
+                "apiGroups": [groups], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resources],
+            })
+        };
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": { "name": "neighbour" },
+            "webhooks": [{
+                "name": "neighbour.example.com",
+                "clientConfig": webhook.client_config(),
+                "rules": [rule("", "pods"), rule("batch", "jobs"), rule("apps", "deployments")],
+                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": TEAM_A } },
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }],
+        });
+        let root = &cluster.callers.root;
+        cluster
+            .kubectl(root, &["apply", "-f", "-"], &configuration.to_string())
+            .await
+            .expect("runs")
+            .success()
+            .expect("is installed");
+        // The API server takes up a new configuration in its own time.
+        sleep(Duration::from_secs(2)).await;
+        Self { _webhook: webhook, refuses }
+    }
+
+    fn relents(&self) {
+        self.refuses.store(false, Ordering::Relaxed);
+    }
+}
