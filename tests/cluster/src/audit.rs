@@ -50,6 +50,8 @@ pub struct ResponseStatus {
     pub code: u16,
     #[serde(default)]
     pub message: String,
+    #[serde(default)]
+    pub details: Value,
 }
 
 impl Event {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use cluster::{
-    Answer, Cluster, Replicas, TEAM_A, Webhook,
+    Answer, Cluster, Event, Replicas, TEAM_A, Webhook,
     burst::{Ended, GPU, Sampler, Submitted, ledger, ledgers, live, submit, with_gpus},
     until,
     workloads::{deployment, job, pod},
@@ -43,6 +43,8 @@ async fn the_limit_holds_at_every_instant_and_the_ledger_is_what_lives() {
     a_person_is_told(&cluster).await;
     is_empty_again(&root).await;
     only_the_gate_writes_ledgers(&cluster).await;
+    kubectl_waits_while_a_ledger_is_made_anew(&cluster, &root).await;
+    is_empty_again(&root).await;
     while_everything_fails(&cluster, &mut replicas, &root, &alice).await;
     is_empty_again(&root).await;
 }
@@ -87,6 +89,59 @@ async fn only_the_gate_writes_ledgers(cluster: &Cluster) {
     insta::assert_snapshot!("a_ledger_is_deleted", refused.stderr);
 }
 
+/// 429 with `Retry-After`: client-go comes again by itself, and a person sees a command that takes longer. Controllers are
+/// told nothing of the kind, since theirs would sleep in a worker that serves everybody.
+async fn kubectl_waits_while_a_ledger_is_made_anew(cluster: &Cluster, root: &Client) {
+    let (alice, admin) = (&cluster.people.alice, &cluster.people.admin);
+    let runs = with_gpus(sleeping(deployment("serves")), 1);
+    cluster::workloads::create(cluster, alice, &runs).await.success().expect("fits");
+    let pods: Api<Pod> = Api::namespaced(root.clone(), TEAM_A);
+    let of_it = ListParams::default().labels("app=serves");
+    until("its pod is there", async || (!pods.list(&of_it).await.ok()?.items.is_empty()).then_some(()))
+        .await
+        .expect("runs");
+
+    let lost = ["delete", "quotaledger", "team-a"];
+    cluster.kubectl(admin, &lost, "").await.expect("kubectl runs").success().expect("an administrator may");
+    // Its controller makes another, and is told to come again.
+    pods.delete_collection(&DeleteParams::default(), &of_it).await.expect("is deleted");
+    let waits = with_gpus(sleeping(pod("waits")), 1);
+    let begun = std::time::Instant::now();
+    cluster::workloads::create(cluster, alice, &waits).await.success().expect("is let in, in the end");
+    let took = begun.elapsed();
+    until("the Deployment has its pod again", async || {
+        pods.list(&of_it).await.ok()?.items.iter().any(|pod| pod.metadata.deletion_timestamp.is_none()).then_some(())
+    })
+    .await
+    .expect("comes back");
+
+    let busy = |by: &str, name: &str| {
+        let events = cluster.audit().events().into_iter();
+        let of_it = move |event: &Event| {
+            let asked = event.request_object.as_ref().map(|object| object["metadata"].clone()).unwrap_or_default();
+            let named = [&asked["name"], &asked["generateName"]].into_iter().filter_map(Value::as_str);
+            event.code() == 429 && event.username().contains(by) && named.into_iter().any(|text| text.starts_with(name))
+        };
+        let events: Vec<_> = events.filter(of_it).collect();
+        let with_time = events.iter().filter(|event| {
+            event.response_status.as_ref().is_some_and(|status| status.details["retryAfterSeconds"].is_u64())
+        });
+        (events.len(), with_time.count())
+    };
+    let (person, controller) = (busy("TeamA", "waits"), busy("replicaset-controller", "serves"));
+    println_figures(&format!(
+        "while the ledger was made anew kubectl was answered 429 {} times and came through after {} s; the controller \
+         was answered 429 {} times",
+        person.0,
+        took.as_secs(),
+        controller.0
+    ));
+    assert!(person.0 > 0 && person.1 == person.0, "with the time to come again: {person:?}");
+    assert!(controller.0 > 0 && controller.1 == 0, "without: {controller:?}");
+    let get = cluster.kubectl(admin, &["get", "teams", "team-a", "team-b"], "").await.expect("runs").success();
+    println_figures(&get.expect("are shown"));
+}
+
 /// A neighbour refuses three of ten, each replica is killed, the ledger is deleted once.
 async fn while_everything_fails(cluster: &Cluster, replicas: &mut Replicas, root: &Client, alice: &Client) {
     let neighbour = Neighbour::install(cluster).await;
@@ -98,7 +153,7 @@ async fn while_everything_fails(cluster: &Cluster, replicas: &mut Replicas, root
                 let alice = alice.clone();
                 async move {
                     // Spread over what is done to the replicas.
-                    sleep(Duration::from_millis(number * 150)).await;
+                    sleep(Duration::from_millis(number * 120)).await;
                     submit(&alice, TEAM_A, mixed(number)).await
                 }
             };
@@ -126,11 +181,17 @@ async fn while_everything_fails(cluster: &Cluster, replicas: &mut Replicas, root
     assert!(most <= LIMIT, "{most}");
     let admitted = submitted.iter().filter(|submitted| submitted.ended == Ended::Admitted).count();
     assert!(admitted > 20, "{admitted}");
+    let held = the_ledger_is_what_lives(root).await;
+    // What is left can be had to the last, and no more.
+    let one = |number| with_gpus(sleeping(pod(&format!("last-{number}"))), 1);
+    let last = join_all((0..LIMIT).map(|number| submit(alice, TEAM_A, one(number)))).await;
+    let admitted = last.iter().filter(|submitted| submitted.ended == Ended::Admitted).count() as u64;
+    assert_eq!(admitted, LIMIT - held);
     the_ledger_is_what_lives(root).await;
 }
 
 /// Of each root the larger of what it needs and what its pods hold, worked out from what is stored.
-async fn the_ledger_is_what_lives(root: &Client) {
+async fn the_ledger_is_what_lives(root: &Client) -> u64 {
     let compared = until("the ledger is what lives", async || {
         let expected = expected(root).await?;
         let ledger = ledger(root, "team-a").await.ok()?;
@@ -140,7 +201,10 @@ async fn the_ledger_is_what_lives(root: &Client) {
         same.then_some(expected)
     });
     match compared.await {
-        Ok(gpus) => println_figures(&format!("afterwards the ledger holds {gpus} GPUs, which is what lives")),
+        Ok(gpus) => {
+            println_figures(&format!("afterwards the ledger holds {gpus} GPUs, which is what lives"));
+            gpus
+        }
         Err(error) => {
             let (ledger, live) = (ledger(root, "team-a").await, live(root, TEAM_A).await);
             unreachable!("{error}: {:?} is expected, {ledger:#?} is held, {live:#?} lives", expected(root).await);
@@ -274,7 +338,8 @@ impl Neighbour {
         let (asked, refusing) = (AtomicU64::new(0), Arc::clone(&refuses));
         let webhook = Webhook::serve(move |_| {
             let number = asked.fetch_add(1, Ordering::Relaxed);
-            match refusing.load(Ordering::Relaxed) && number * 7 % 10 < 3 {
+            // Three of ten, in no order.
+            match refusing.load(Ordering::Relaxed) && (number * 2_654_435_761 >> 9) % 10 < 3 {
                 true => Answer::Deny("the neighbour does not like it".to_owned()),
                 false => Answer::Allow,
             }

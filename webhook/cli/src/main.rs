@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use command::{check, crds, demo, explain, serve};
+use command::{check, crds, demo, explain, quota, serve};
 
 /// The gate of a GPU cluster that several teams share.
 #[derive(Debug, Parser)]
@@ -28,6 +28,8 @@ enum Command {
     Explain(explain::Arguments),
     /// Read policies, teams and configuration, and report every problem.
     Check(check::Arguments),
+    /// Show what each team holds of its quota, and which workloads hold it.
+    Quota(quota::Arguments),
     /// Print the definitions of the gate's own resources.
     Crds(crds::Arguments),
 }
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
         Command::Check(arguments) => check::run(arguments),
+        Command::Quota(arguments) => quota::run(arguments),
         Command::Crds(arguments) => crds::run(arguments),
     };
     match outcome {

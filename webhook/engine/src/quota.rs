@@ -206,6 +206,11 @@ impl Ledger {
         }
     }
 
+    /// What pods hold, without what is kept for others.
+    pub fn of_pods(&self) -> Amounts {
+        self.entries.values().fold(Amounts::default(), |sum, entry| sum.saturating_add(&entry.pods()))
+    }
+
     /// Whether some entry has the pod.
     pub fn holds_pod(&self, uid: &str) -> bool {
         self.entries.values().any(|entry| entry.pods.contains_key(uid))

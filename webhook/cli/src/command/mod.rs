@@ -4,4 +4,5 @@ pub(crate) mod check;
 pub(crate) mod crds;
 pub(crate) mod demo;
 pub(crate) mod explain;
+pub(crate) mod quota;
 pub(crate) mod serve;
