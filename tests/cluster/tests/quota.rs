@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -335,11 +335,11 @@ struct Neighbour {
 impl Neighbour {
     async fn install(cluster: &Cluster) -> Self {
         let refuses = Arc::new(AtomicBool::new(true));
-        let (asked, refusing) = (AtomicU64::new(0), Arc::clone(&refuses));
-        let webhook = Webhook::serve(move |_| {
-            let number = asked.fetch_add(1, Ordering::Relaxed);
-            // Three of ten, in no order.
-            match refusing.load(Ordering::Relaxed) && (number * 2_654_435_761 >> 9) % 10 < 3 {
+        let refusing = Arc::clone(&refuses);
+        let webhook = Webhook::serve(move |request| {
+            // Three of ten, in no order: uids are random.
+            let unlucky = request["uid"].as_str().is_some_and(|uid| uid.starts_with(['0', '1', '2', '3', '4']));
+            match refusing.load(Ordering::Relaxed) && unlucky {
                 true => Answer::Deny("the neighbour does not like it".to_owned()),
                 false => Answer::Allow,
             }
