@@ -26,6 +26,8 @@
 
 mod balance;
 mod memory;
+#[cfg(test)]
+mod model;
 mod observed;
 mod round;
 
@@ -43,7 +45,7 @@ use crate::amounts::Amounts;
 use crate::vocabulary::Class;
 
 /// Everything a team holds.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ledger {
     /// What each root holds, by the root's uid.
@@ -61,7 +63,7 @@ pub struct Ledger {
 }
 
 /// What one root holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -91,7 +93,7 @@ pub struct Entry {
 }
 
 /// A pod that was let in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HeldPod {
     pub name: String,
@@ -100,7 +102,7 @@ pub struct HeldPod {
 }
 
 /// Tells older policies and Teams from newer ones.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fence {
     /// Grows with every change.
@@ -113,7 +115,7 @@ pub struct Fence {
 }
 
 /// What an admission adds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reservation {
     pub root: String,
     /// The entry to make if the root has none; its amounts are added by `adds`.
@@ -121,7 +123,7 @@ pub struct Reservation {
     pub adds: Adds,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Adds {
     /// The root itself: its floor is at least this, by the object of this generation.
     Floor { amounts: Amounts, generation: Option<i64> },

@@ -10,7 +10,7 @@ use crate::amounts::Amounts;
 /// Since this process began: no clock that anybody sets.
 pub type Elapsed = Duration;
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
     /// Roots and pods of the ledger that the watches have never shown: since when.
     missing: BTreeMap<String, Elapsed>,
@@ -29,7 +29,7 @@ pub struct Memory {
 }
 
 /// What a replica decides by.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Revision {
     /// Digest of the policies.
     pub policies: String,

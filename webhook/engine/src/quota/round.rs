@@ -65,14 +65,14 @@ pub trait Waiter {
 }
 
 /// What a waiter is told, once the round's ledger is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Word {
     Held,
     Refused,
     Later(Why),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Why {
     /// The ledger was lost and written anew.
     Settling,
@@ -81,7 +81,7 @@ pub enum Why {
 }
 
 /// Only a quorum read can tell whether it exists.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Doubt {
     pub uid: String,
     pub group: String,
