@@ -88,7 +88,8 @@ impl World {
         if held.is_empty() {
             return Ok(());
         }
-        let limit = &setup.limits[self.replicas[index].knows.1];
+        let knows = held[0].knows;
+        let limit = &setup.limits[knows.1];
         let live = self.live_and_coming(setup, told);
         let adds_pods = held.iter().any(|waiting| matches!(waiting.reservation.adds, Adds::Pod { .. }));
         if adds_pods && !live.fits_within(limit) && setup.limits.len() == 1 {
@@ -98,15 +99,19 @@ impl World {
             return Err(format!("law 1: ask {} is told that it is held, and the ledger does not", waiting.ask));
         }
         let mut before = write.clone();
-        held.iter().for_each(|waiting| take_back(&mut before, &waiting.reservation));
+        let stored = self.stored.as_ref().map(|copy| &copy.ledger);
+        let is_new = |waiting: &&&Waiting| !stored.is_some_and(|stored| keeps(stored, &waiting.reservation));
+        held.iter().filter(is_new).for_each(|waiting| take_back(&mut before, stored, &waiting.reservation));
         let (before, after) = (charged(&before), charged(write));
-        let grown = after.iter().find(|(name, sum)| {
-            *sum > limit.get(name.as_str()) && *sum > before.get(name.as_str()).max(already(self, &held, name.as_str()))
-        });
+        let grown =
+            after.iter().find(|(name, sum)| *sum > limit.get(name.as_str()) && *sum > before.get(name.as_str()));
         if let Some((name, sum)) = grown {
             return Err(format!("law 1: the ledger grows to {sum} {name}, above {limit:?}"));
         }
-        let knows = self.replicas[index].knows;
+        if !self.replicas[index].has_looked {
+            self.fenced.0 = self.fenced.0.min(knows.0);
+        }
+        self.replicas[index].has_looked = true;
         if knows.0 < self.fenced.0 || knows.1 < self.fenced.1 {
             return Err(format!("law 4: {knows:?} holds after {:?}", self.fenced));
         }
@@ -144,6 +149,7 @@ impl World {
         fresh: bool,
         waiting: &[Waiting],
         words: &[Word],
+        written: &Ledger,
         over_before: &BTreeSet<Uid>,
     ) -> Result<(), String> {
         if !words.contains(&Word::Refused) {
@@ -155,7 +161,12 @@ impl World {
         let view = Sight { objects: &self.objects, sight: &self.replicas[index].sight, setup };
         let mut ledger = copy.ledger.clone();
         for (root, entry) in &mut ledger.entries {
-            entry.pods.retain(|uid, _| view.pod(uid) != PodSight::Over);
+            // What is proved to be lost is let go of, and law 1 watches over that.
+            let kept = written.entries.get(root);
+            entry.pods.retain(|uid, _| {
+                view.pod(uid) != PodSight::Over && kept.is_some_and(|kept| kept.pods.contains_key(uid))
+            });
+            entry.floor = entry.floor.min(&kept.map(|kept| kept.floor.clone()).unwrap_or_default());
             match view.root(root) {
                 RootSight::Over => entry.floor = Amounts::default(),
                 RootSight::Stands { floor, generation } if is_stored(generation, entry.generation) => {
@@ -310,23 +321,14 @@ fn keeps(ledger: &Ledger, Reservation { root, adds, .. }: &Reservation) -> bool 
     }
 }
 
-/// As if it had not been held; a floor goes altogether.
-fn take_back(ledger: &mut Ledger, Reservation { root, adds, .. }: &Reservation) {
+/// As if it had not been held.
+fn take_back(ledger: &mut Ledger, stored: Option<&Ledger>, Reservation { root, adds, .. }: &Reservation) {
     let Some(entry) = ledger.entries.get_mut(root) else { return };
     match adds {
-        Adds::Floor { .. } => entry.floor = Amounts::default(),
+        Adds::Floor { .. } => {
+            let before = stored.and_then(|stored| stored.entries.get(root)).map(|entry| entry.floor.clone());
+            entry.floor = entry.floor.min(&before.unwrap_or_default());
+        }
         Adds::Pod { uid, .. } => drop(entry.pods.remove(uid)),
-    }
-}
-
-/// What the ledger charged before this round, for what is held again.
-fn already(world: &World, _: &[&Waiting], resource: &str) -> u64 {
-    world.stored.as_ref().map_or(0, |copy| charged(&copy.ledger).get(resource))
-}
-
-impl World {
-    /// Whether any actor is busy: a trace may not end in between.
-    pub(super) fn is_busy(&self) -> bool {
-        self.replicas.iter().any(|replica| replica.job != Job::Idle)
     }
 }

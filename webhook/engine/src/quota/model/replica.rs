@@ -22,6 +22,8 @@ pub(super) struct Replica {
     pub(super) known: Option<Copy>,
     /// Policies and generation of the Team.
     pub(super) knows: (usize, usize),
+    /// It has written what it decides by: before that nobody can tell its policies from newer ones.
+    pub(super) has_looked: bool,
     pub(super) queue: Vec<Waiting>,
     pub(super) job: Job,
 }
@@ -132,6 +134,7 @@ impl Replica {
             missed: BTreeSet::new(),
             known: None,
             knows: (0, 0),
+            has_looked: false,
             queue: Vec::new(),
             job: Job::Idle,
         }
@@ -149,16 +152,11 @@ impl Replica {
         matches!(self.job, Job::Swap { .. })
     }
 
-    pub(super) fn newest(&self) -> u64 {
-        self.known.as_ref().map_or(0, |copy| copy.version)
-    }
-
-    /// Keeps the newest.
+    /// Keeps the newest; what is gone is gone.
     pub(super) fn note(&mut self, copy: Option<Copy>) {
-        if let Some(copy) = copy
-            && copy.version > self.newest()
-        {
-            self.known = Some(copy);
+        let newest = self.known.as_ref().map_or(0, |copy| copy.version);
+        if copy.as_ref().is_none_or(|copy| copy.version > newest) {
+            self.known = copy;
         }
     }
 }
@@ -252,23 +250,13 @@ impl World {
         waiting: Vec<Waiting>,
         over_before: BTreeSet<Uid>,
     ) -> Result<(), String> {
+        self.replicas[index].note(self.stored.clone());
         if let Some(copy) = self.stored.clone() {
-            self.replicas[index].note(Some(copy.clone()));
             return self.hold(setup, index, copy, true, waiting, over_before);
         }
         // It is lost. What was let in by it may still come.
         let mut write = Ledger::default();
         self.listed(setup, &mut write);
-        for (uid, object) in &self.objects {
-            if let State::Stands { floor, generation } = object.state()
-                && !floor.is_empty()
-            {
-                let mut reservation = object.reservation(setup, Uid(uid.0, uid.1));
-                reservation.entry = self.reservation(setup, uid.0).entry;
-                reservation.adds = super::super::Adds::Floor { amounts: floor.clone(), generation: *generation };
-                write.add(&reservation);
-            }
-        }
         write.settling = true;
         let told = waiting.into_iter().map(|waiting| (waiting, Word::Refused)).collect();
         self.replicas[index].job = Job::Swap { told, seen: None, write, doubts: Vec::new(), is_round: false };
@@ -318,7 +306,7 @@ impl World {
             self.replicas[index].job = Job::Settle { waiting, doubts: held.doubts, then_read: true, over_before };
             return Ok(());
         }
-        self.check_refusals(setup, index, &copy, fresh, &waiting, &held.words, &over_before)?;
+        self.check_refusals(setup, index, &copy, fresh, &waiting, &held.words, held.write.as_ref().unwrap_or(&copy.ledger), &over_before)?;
         let told: Vec<(Waiting, Word)> = waiting.into_iter().zip(held.words).collect();
         let doubts = held.doubts;
         self.replicas[index].job = match held.write {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
+use crate::amounts::Amounts;
 use super::world::{Action, Ask, Budget, Mutant, Setup, World, efa, gpus};
 
 /// A law that was broken, and how.
@@ -18,9 +19,18 @@ pub(super) struct Found {
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}\nseed {}: {:#?}", self.why, self.seed, self.setup.script)?;
+        let Setup { replicas, limits, patience, .. } = &self.setup;
+        writeln!(f, "{}", self.why)?;
+        writeln!(f, "seed {}: {replicas} replicas, limits {}, patience {patience}", self.seed, shown(limits))?;
+        for (at, ask) in self.setup.script.iter().enumerate() {
+            writeln!(f, "  ask {at}: {ask:?}")?;
+        }
         self.trace.iter().try_for_each(|action| writeln!(f, "  {action:?}"))
     }
+}
+
+fn shown(limits: &[Amounts]) -> String {
+    limits.iter().map(|limit| serde_json::to_string(limit).unwrap_or_default()).collect::<Vec<_>>().join(", then ")
 }
 
 /// The same numbers for the same seed, everywhere.
@@ -64,7 +74,7 @@ fn large(dice: &mut Dice, mutant: Option<Mutant>) -> Setup {
                 Ask::Root { name: name % 2, floor: gpus(1 + dice.below(4)), has_generation: !dice.one_in(3) }
             }
             (2, Some(root)) => Ask::Raise { root, floor: gpus(2 + dice.below(4)), by_scale: dice.one_in(3) },
-            (3, _) if with_strays => Ask::Stray { root, name, amounts },
+            (3, _) if with_strays => Ask::Stray { root, name: 100 + name, amounts },
             (4, _) if dice.one_in(3) => Ask::Pod { root, name, amounts, dry_run: true },
             _ => Ask::Pod { root, name, amounts, dry_run: false },
         });
@@ -159,10 +169,11 @@ fn follow(setup: &Setup, trace: &[Action]) -> Option<(Vec<Action>, String)> {
 }
 
 /// Leaves out whatever can be left out.
-fn shortened(mut found: Found) -> Found {
+pub(super) fn shortened(mut found: Found) -> Found {
     let law = |why: &str| why.get(..5).map(str::to_owned);
     let mut size = found.trace.len();
     while size > 0 {
+        let before = found.trace.len();
         let mut at = 0;
         while at < found.trace.len() {
             let mut shorter = found.trace.clone();
@@ -172,7 +183,9 @@ fn shortened(mut found: Found) -> Found {
                 None => at += size,
             }
         }
-        size /= 2;
+        if size > 1 || found.trace.len() == before {
+            size /= 2;
+        }
     }
     found
 }

@@ -57,7 +57,7 @@ pub(super) enum Mutant {
 }
 
 /// What somebody asks for; each once, or again where it failed.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) enum Ask {
     /// Below the root that another ask makes, or bare.
     Pod {
@@ -83,6 +83,24 @@ pub(super) enum Ask {
         name: u8,
         amounts: Amounts,
     },
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |amounts: &Amounts| serde_json::to_string(amounts).unwrap_or_default();
+        match self {
+            Self::Pod { root, name, amounts, dry_run } => {
+                write!(f, "pod-{name} below {root:?} with {}, dry run {dry_run}", shown(amounts))
+            }
+            Self::Root { name, floor, has_generation } => {
+                write!(f, "root-{name} keeps {}, generations {has_generation}", shown(floor))
+            }
+            Self::Raise { root, floor, by_scale } => {
+                write!(f, "raises {root} to {}, by scale {by_scale}", shown(floor))
+            }
+            Self::Stray { root, name, amounts } => write!(f, "stray pod-{name} below {root:?} with {}", shown(amounts)),
+        }
+    }
 }
 
 /// Which ask, and which attempt at it.
@@ -404,7 +422,7 @@ impl World {
                 actions.push(Action::Tick(index));
             }
             actions.extend(self.unshown(replica).into_iter().map(|uid| Action::Show(index, uid)));
-            if self.stored.as_ref().map_or(0, |copy| copy.version) > replica.newest() {
+            if self.stored.as_ref().map(|copy| copy.version) != replica.known.as_ref().map(|copy| copy.version) {
                 actions.push(Action::ShowLedger(index));
             }
             if self.budget.relists > 0 {
@@ -586,11 +604,19 @@ impl World {
         }
     }
 
-    /// Everything that a quorum read shows.
+    /// Enters everything that a list shows.
     pub(super) fn listed(&self, setup: &Setup, ledger: &mut Ledger) {
-        for (uid, object) in self.objects.iter().filter(|(_, object)| object.runs()) {
-            if !ledger.holds_pod(&uid.to_string()) {
-                ledger.add(&object.reservation(setup, *uid));
+        for (uid, object) in &self.objects {
+            match object.state() {
+                State::Runs { .. } if !ledger.holds_pod(&uid.to_string()) => {
+                    ledger.add(&object.reservation(setup, *uid));
+                }
+                State::Stands { floor, generation } if !floor.is_empty() => {
+                    let adds = Adds::Floor { amounts: floor.clone(), generation: *generation };
+                    let entry = entry_of_root(setup, *uid);
+                    ledger.add(&Reservation { root: uid.to_string(), entry, adds });
+                }
+                State::Runs { .. } | State::Stands { .. } | State::Finished | State::Gone => {}
             }
         }
     }
