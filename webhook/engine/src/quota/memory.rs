@@ -24,6 +24,8 @@ pub struct Memory {
     departed: BTreeSet<String>,
     /// The fence that was last seen, and what this replica knew then.
     seen: Option<(u64, Revision)>,
+    /// The fence that this replica means to move, and to what: until that is written it still has to be.
+    claimed: Option<(u64, Revision)>,
     /// Which ledger is settling, and since when this replica has seen it do so.
     settling: Option<(String, Elapsed)>,
 }
@@ -133,9 +135,15 @@ impl Memory {
             return if fence.generation == mine.generation { Standing::Current } else { newer };
         }
         let has_changed = |before: &Revision| before.policies != mine.policies || before.team != mine.team;
+        let is_claimed = |(claimed, by): &(u64, Revision)| *claimed == number && !has_changed(by);
         match seen {
-            Some((_, before)) if !has_changed(&before) => Standing::Older,
-            Some(_) | None => newer,
+            Some((_, before)) if !has_changed(&before) && !self.claimed.as_ref().is_some_and(is_claimed) => {
+                Standing::Older
+            }
+            Some(_) | None => {
+                self.claimed = Some((number, mine.clone()));
+                newer
+            }
         }
     }
 }
