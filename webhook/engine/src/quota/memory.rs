@@ -12,7 +12,8 @@ pub type Elapsed = Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// Roots and pods of the ledger that the watches have never shown: since when.
+    /// Roots and pods of the ledger that the watches have never shown, and pods that they show and the ledger does not have: since
+    /// when.
     missing: BTreeMap<String, Elapsed>,
     /// Floors as they were last raised: since when.
     floors: BTreeMap<String, (Amounts, Elapsed)>,
@@ -100,7 +101,7 @@ impl Memory {
             .flat_map(|(root, entry)| std::iter::once(root).chain(entry.pods.keys()))
             .map(String::as_str)
             .collect();
-        self.missing.retain(|uid, _| in_ledger.contains(uid.as_str()));
+        self.missing.retain(|uid, _| in_ledger.contains(uid.as_str()) || strays.contains(uid.as_str()));
         self.absent.retain(|uid| in_ledger.contains(uid.as_str()));
         self.floors.retain(|uid, _| ledger.entries.contains_key(uid));
         self.present.retain(|uid| strays.contains(uid.as_str()));

@@ -143,6 +143,8 @@ pub fn round<W: Waiter>(
     }
     if round.read_again {
         round.doubts.extend(unproved.iter().take(MAX_PROOFS).map(Stray::doubt));
+    } else {
+        round.doubt_strays(&unproved, memory, at);
     }
     let ledger = writing.into_ledger();
     round.write = (ledger != known.ledger).then_some(ledger);
@@ -222,6 +224,13 @@ impl Round {
             }
         }
         unproved
+    }
+
+    /// What the ledger has not had for so long has come past the gate, whether somebody is refused for it or not.
+    fn doubt_strays(&mut self, unproved: &[Stray], memory: &mut Memory, at: &Moment<'_>) {
+        let unasked = MAX_PROOFS.saturating_sub(self.doubts.len());
+        let overdue = unproved.iter().filter(|stray| memory.missing_for(&stray.uid, at.now) >= at.patience);
+        self.doubts.extend(overdue.take(unasked).map(Stray::doubt));
     }
 
     /// Each in turn, with what those before it have taken.
