@@ -15,12 +15,7 @@ pub(super) fn charged(ledger: &Ledger) -> Amounts {
     let mut bare: BTreeMap<(&str, &str), Amounts> = BTreeMap::new();
     for entry in ledger.entries.values() {
         let Entry { group, kind, namespace, name, .. } = entry;
-        let mut by_name: BTreeMap<&str, Amounts> = BTreeMap::new();
-        for pod in entry.pods.values() {
-            let largest = by_name.entry(pod.name.as_str()).or_default();
-            *largest = largest.max(&pod.amounts);
-        }
-        let pods = by_name.values().fold(Amounts::default(), |sum, pod| sum.saturating_add(pod));
+        let pods = pods(entry);
         let rest = match entry.estimated && !entry.pods.is_empty() {
             true => Amounts::default(),
             false => entry.floor.saturating_sub(&pods),
@@ -35,6 +30,15 @@ pub(super) fn charged(ledger: &Ledger) -> Amounts {
         }
     }
     promised.values().chain(bare.values()).fold(total, |sum, amounts| sum.saturating_add(amounts))
+}
+
+fn pods(entry: &Entry) -> Amounts {
+    let mut by_name: BTreeMap<&str, Amounts> = BTreeMap::new();
+    for pod in entry.pods.values() {
+        let largest = by_name.entry(pod.name.as_str()).or_default();
+        *largest = largest.max(&pod.amounts);
+    }
+    by_name.values().fold(Amounts::default(), |sum, pod| sum.saturating_add(pod))
 }
 
 impl World {
@@ -185,11 +189,19 @@ impl World {
             let mut with = ledger.clone();
             with.add(&waiting.reservation);
             let after = charged(&with);
-            let over = |(name, sum): (&crate::amounts::ResourceName, u64)| {
-                sum > before.get(name.as_str()) && sum > waiting.limit.get(name.as_str())
+            let root = &waiting.reservation.root;
+            let promised = ledger.entries.get(root).map(|entry| entry.floor.clone()).unwrap_or_default();
+            let needs = match &waiting.reservation.adds {
+                Adds::Floor { amounts, .. } => amounts.clone(),
+                Adds::Pod { .. } => pods(&with.entries[root]),
             };
+            let asked = waiting.reservation.adds.amounts();
+            let over = asked.iter().map(|(name, _)| name.as_str()).any(|name| {
+                let grows = after.get(name) > before.get(name) || needs.get(name) > promised.get(name);
+                grows && after.get(name) > waiting.limit.get(name)
+            });
             match word {
-                Word::Refused if !after.iter().any(over) => {
+                Word::Refused if !over => {
                     return Err(format!("law 3: ask {} is refused beside {before:?}, and fits", waiting.ask));
                 }
                 Word::Held if !waiting.dry_run => ledger = with,
@@ -206,7 +218,7 @@ impl World {
         world.come_to_rest(setup)?;
         let ledger = world.stored.as_ref().map(|copy| copy.ledger.clone()).unwrap_or_default();
         let expected = world.expected();
-        let held: BTreeMap<Uid, (Amounts, Vec<Uid>)> = ledger
+        let held: BTreeMap<Uid, (Amounts, BTreeSet<Uid>)> = ledger
             .entries
             .iter()
             .map(|(uid, entry)| {
@@ -266,11 +278,13 @@ impl World {
     }
 
     /// What the ledger should hold: of each root, what it needs as it is stored, and its pods that run.
-    fn expected(&self) -> BTreeMap<Uid, (Amounts, Vec<Uid>)> {
-        let mut expected: BTreeMap<Uid, (Amounts, Vec<Uid>)> = BTreeMap::new();
+    fn expected(&self) -> BTreeMap<Uid, (Amounts, BTreeSet<Uid>)> {
+        let mut expected: BTreeMap<Uid, (Amounts, BTreeSet<Uid>)> = BTreeMap::new();
         for (uid, object) in &self.objects {
             match object.state() {
-                State::Runs { .. } => expected.entry(object.root.unwrap_or(*uid)).or_default().1.push(*uid),
+                State::Runs { .. } => {
+                    expected.entry(object.root.unwrap_or(*uid)).or_default().1.insert(*uid);
+                }
                 State::Stands { floor, .. } if !floor.is_empty() => {
                     expected.entry(*uid).or_default().0 = floor.clone();
                 }

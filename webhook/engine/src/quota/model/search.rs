@@ -74,7 +74,7 @@ fn large(dice: &mut Dice, mutant: Option<Mutant>) -> Setup {
                 Ask::Root { name: name % 2, floor: gpus(1 + dice.below(4)), has_generation: !dice.one_in(3) }
             }
             (2, Some(root)) => Ask::Raise { root, floor: gpus(2 + dice.below(4)), by_scale: dice.one_in(3) },
-            (3, _) if with_strays => Ask::Stray { root, name: 100 + name, amounts },
+            (3, _) if with_strays => Ask::Stray { root, name, amounts },
             (4, _) if dice.one_in(3) => Ask::Pod { root, name, amounts, dry_run: true },
             _ => Ask::Pod { root, name, amounts, dry_run: false },
         });
