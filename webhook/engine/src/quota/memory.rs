@@ -55,7 +55,10 @@ impl Memory {
     pub fn learn(&mut self, uid: &str, runs: bool, is_stray: bool) {
         match (runs, is_stray) {
             (true, true) => drop(self.present.insert(uid.to_owned())),
-            (false, true) => drop(self.departed.insert(uid.to_owned())),
+            (false, true) => {
+                self.present.remove(uid);
+                self.departed.insert(uid.to_owned());
+            }
             // The watch will show it; until then the waiting begins anew.
             (true, false) => drop(self.missing.remove(uid)),
             (false, false) => drop(self.absent.insert(uid.to_owned())),
@@ -68,6 +71,11 @@ impl Memory {
 
     pub(super) fn is_present(&self, uid: &str) -> bool {
         self.present.contains(uid)
+    }
+
+    /// What was found running may have ended since: whoever needs to know asks again.
+    pub(super) fn forget_present(&mut self) {
+        self.present.clear();
     }
 
     pub(super) fn has_departed(&self, uid: &str) -> bool {

@@ -131,9 +131,9 @@ pub fn round<W: Waiter>(
     let mut ledger = known.ledger.clone();
     round.let_go(&mut ledger, view, memory, at);
     let strays = view.strays(&ledger);
-    memory.keep(&ledger, &strays.iter().map(|stray| stray.uid.as_str()).collect());
+    memory.keep(&known.ledger, &strays.iter().map(|stray| stray.uid.as_str()).collect());
     let mut writing = Balance::from(ledger);
-    let unproved = round.adopt(&mut writing, strays, memory);
+    let (adopted, unproved) = round.adopt(&mut writing, strays, memory);
     if writing.ledger().settling {
         round.words = waiting.iter().map(|_| Word::Later(Why::Settling)).collect();
     } else {
@@ -142,8 +142,11 @@ pub fn round<W: Waiter>(
         round.read_again = round.words.contains(&Word::Refused) && (!known.fresh || !unproved.is_empty());
     }
     if round.read_again {
-        round.doubts.extend(unproved.iter().take(MAX_PROOFS).map(Stray::doubt));
+        // What was found in another round may have ended before anybody of these asked.
+        let found_before = adopted.iter().filter(|_| !known.fresh);
+        round.doubts.extend(unproved.iter().chain(found_before).take(MAX_PROOFS).map(Stray::doubt));
     } else {
+        memory.forget_present();
         round.doubt_strays(&unproved, memory, at);
     }
     let ledger = writing.into_ledger();
@@ -213,17 +216,13 @@ impl Round {
     }
 
     /// Enters what a quorum read has found; the rest counts, and is not written.
-    fn adopt(&mut self, writing: &mut Balance, strays: Vec<Stray>, memory: &Memory) -> Vec<Stray> {
-        let mut unproved = Vec::new();
-        for stray in strays {
-            if memory.is_present(&stray.uid) {
-                writing.add(&stray.reservation);
-                self.adopted += 1;
-            } else if !memory.has_departed(&stray.uid) {
-                unproved.push(stray);
-            }
-        }
-        unproved
+    fn adopt(&mut self, writing: &mut Balance, mut strays: Vec<Stray>, memory: &Memory) -> (Vec<Stray>, Vec<Stray>) {
+        strays.retain(|stray| !memory.has_departed(&stray.uid));
+        let (found, unproved): (Vec<Stray>, Vec<Stray>) =
+            strays.into_iter().partition(|stray| memory.is_present(&stray.uid));
+        found.iter().for_each(|stray| writing.add(&stray.reservation));
+        self.adopted = found.len();
+        (found, unproved)
     }
 
     /// What the ledger has not had for so long has come past the gate, whether somebody is refused for it or not.
