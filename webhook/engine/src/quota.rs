@@ -81,6 +81,10 @@ pub struct Entry {
     /// The `metadata.generation` that the floor comes from: once an object of that generation is stored, it decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
+    /// How often the floor was asked for. Each time the request may be under way still, whatever the stored object says: nobody
+    /// lowers the floor before that is over.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub asked: u64,
     /// The floor was worked out from an instance type: the pods' real amounts replace it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
@@ -90,6 +94,10 @@ pub struct Entry {
     /// What a newer version of the gate has written.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A pod that was let in.
@@ -152,6 +160,7 @@ impl Entry {
             person: None,
             floor: Amounts::default(),
             generation: None,
+            asked: 0,
             estimated: false,
             pods: BTreeMap::new(),
             unknown: Map::new(),
@@ -197,10 +206,10 @@ impl Ledger {
         }
         match &reservation.adds {
             Adds::Floor { amounts, generation } => {
-                if !amounts.fits_within(&entry.floor) {
-                    entry.floor = entry.floor.max(amounts);
-                    entry.generation = *generation;
-                }
+                entry.floor = entry.floor.max(amounts);
+                // Of two requests that are under way, the later decides; what says nothing is waited for.
+                entry.generation = generation.map(|generation| entry.generation.unwrap_or(generation).max(generation));
+                entry.asked = entry.asked.saturating_add(1);
             }
             Adds::Pod { uid, pod } => {
                 entry.pods.insert(uid.clone(), pod.clone());

@@ -15,8 +15,8 @@ pub struct Memory {
     /// Roots and pods of the ledger that the watches have never shown, and pods that they show and the ledger does not have: since
     /// when.
     missing: BTreeMap<String, Elapsed>,
-    /// Floors as they were last raised: since when.
-    floors: BTreeMap<String, (Amounts, Elapsed)>,
+    /// Floors as they were last asked for, by root.
+    floors: BTreeMap<String, Floor>,
     /// What a quorum read has not found, long after any request that could create it.
     absent: BTreeSet<String>,
     /// Pods without an entry that a quorum read has found running.
@@ -29,6 +29,23 @@ pub struct Memory {
     claimed: Option<(u64, Revision)>,
     /// Which ledger is settling, and since when this replica has seen it do so.
     settling: Option<(String, Elapsed)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Floor {
+    asked: u64,
+    since: Elapsed,
+    /// Every request that could have raised it is over, so that a quorum read tells.
+    is_doubted: bool,
+    /// What a quorum read has found that the root needs since.
+    proof: Option<Proof>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Proof {
+    /// It exists. What it needs the watch shows.
+    Exists,
+    Needs(Amounts),
 }
 
 /// What a replica decides by.
@@ -60,9 +77,32 @@ impl Memory {
                 self.departed.insert(uid.to_owned());
             }
             // The watch will show it; until then the waiting begins anew.
-            (true, false) => drop(self.missing.remove(uid)),
+            (true, false) => {
+                self.missing.remove(uid);
+                self.prove(uid, Proof::Exists);
+            }
             (false, false) => drop(self.absent.insert(uid.to_owned())),
         }
+    }
+
+    /// A quorum read has found a root that exists and has not finished, and that it needs so much. Say this where you can: a
+    /// watch that is stuck shows an old size, and by that a promise would be broken.
+    pub fn learn_floor(&mut self, uid: &str, needs: Amounts) {
+        self.missing.remove(uid);
+        self.prove(uid, Proof::Needs(needs));
+    }
+
+    fn prove(&mut self, root: &str, proof: Proof) {
+        if let Some(floor) = self.floors.get_mut(root).filter(|floor| floor.is_doubted) {
+            floor.proof = Some(proof);
+        }
+    }
+
+    /// Once: the root may be asked to grow at any time after.
+    pub(super) fn take_proof(&mut self, root: &str) -> Option<Proof> {
+        let floor = self.floors.get_mut(root)?;
+        floor.is_doubted = true;
+        floor.proof.take()
     }
 
     pub(super) fn is_absent(&self, uid: &str) -> bool {
@@ -87,14 +127,14 @@ impl Memory {
         now.saturating_sub(*self.missing.entry(uid.to_owned()).or_insert(now))
     }
 
-    /// For how long a floor has not been raised.
-    pub(super) fn floor_stood_for(&mut self, root: &str, floor: &Amounts, now: Elapsed) -> Duration {
-        let (last, since) = self.floors.entry(root.to_owned()).or_insert_with(|| (floor.clone(), now));
-        if !floor.fits_within(last) {
-            *since = now;
+    /// For how long nobody has asked for a floor.
+    pub(super) fn floor_stood_for(&mut self, root: &str, asked: u64, now: Elapsed) -> Duration {
+        let new = Floor { asked, since: now, is_doubted: false, proof: None };
+        let floor = self.floors.entry(root.to_owned()).or_insert_with(|| new.clone());
+        if floor.asked != asked {
+            *floor = new;
         }
-        *last = floor.clone();
-        now.saturating_sub(*since)
+        now.saturating_sub(floor.since)
     }
 
     pub(super) fn shown(&mut self, uid: &str) {

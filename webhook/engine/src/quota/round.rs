@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::memory::{Elapsed, Memory, Revision, Standing};
+use super::memory::{Elapsed, Memory, Proof, Revision, Standing};
 use super::{Balance, Entry, Ledger, Reservation};
 use crate::amounts::Amounts;
 
@@ -184,15 +184,17 @@ impl Round {
     }
 
     fn lower(&mut self, root: &str, entry: &mut Entry, view: &impl View, memory: &mut Memory, at: &Moment<'_>) {
-        let stood = memory.floor_stood_for(root, &entry.floor, at.now);
+        let stood = memory.floor_stood_for(root, entry.asked, at.now);
         match view.root(root) {
             RootSight::Over => entry.floor = Amounts::default(),
             RootSight::Stands { floor, generation } => {
                 memory.shown(root);
-                // The request that raised the floor is over: its object is stored, or it came to nothing.
-                let is_stored = generation.zip(entry.generation).is_some_and(|(stored, raised)| stored >= raised);
-                if is_stored || stood >= at.patience {
+                // The request that asked for the floor is over: its object is stored, or it came to nothing.
+                let is_stored = generation.zip(entry.generation).is_some_and(|(stored, asked)| stored >= asked);
+                if is_stored {
                     entry.floor = entry.floor.min(&floor);
+                } else if stood >= at.patience && !entry.floor.fits_within(&floor) {
+                    self.lower_by_proof(root, entry, &floor, memory);
                 }
             }
             RootSight::Unknown => {
@@ -200,6 +202,16 @@ impl Round {
                     entry.floor = Amounts::default();
                 }
             }
+        }
+    }
+
+    /// The watch may show a size from before it got stuck.
+    fn lower_by_proof(&mut self, root: &str, entry: &mut Entry, shown: &Amounts, memory: &mut Memory) {
+        match memory.take_proof(root) {
+            Some(Proof::Needs(needs)) => entry.floor = entry.floor.min(&needs),
+            Some(Proof::Exists) => entry.floor = entry.floor.min(shown),
+            None if self.doubts.len() < MAX_PROOFS => self.doubts.push(doubt(root, entry)),
+            None => {}
         }
     }
 
