@@ -255,7 +255,7 @@ pub fn is_counted(name: &str) -> bool {
 }
 
 /// How much of each resource. What is zero is left out, so that two ways to ask for nothing are equal.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub struct Amounts(
     #[serde(deserialize_with = "normal")]

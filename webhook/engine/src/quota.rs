@@ -26,6 +26,8 @@
 
 mod balance;
 mod memory;
+#[cfg(test)]
+mod model;
 mod observed;
 mod round;
 
@@ -43,7 +45,7 @@ use crate::amounts::Amounts;
 use crate::vocabulary::Class;
 
 /// Everything a team holds.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ledger {
     /// What each root holds, by the root's uid.
@@ -61,7 +63,7 @@ pub struct Ledger {
 }
 
 /// What one root holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -79,6 +81,10 @@ pub struct Entry {
     /// The `metadata.generation` that the floor comes from: once an object of that generation is stored, it decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
+    /// How often the floor was asked for. Each time the request may be under way still, whatever the stored object says: nobody
+    /// lowers the floor before that is over.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub asked: u64,
     /// The floor was worked out from an instance type: the pods' real amounts replace it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
@@ -90,8 +96,12 @@ pub struct Entry {
     pub unknown: Map<String, Value>,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// A pod that was let in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HeldPod {
     pub name: String,
@@ -100,7 +110,7 @@ pub struct HeldPod {
 }
 
 /// Tells older policies and Teams from newer ones.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fence {
     /// Grows with every change.
@@ -113,7 +123,7 @@ pub struct Fence {
 }
 
 /// What an admission adds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reservation {
     pub root: String,
     /// The entry to make if the root has none; its amounts are added by `adds`.
@@ -121,7 +131,7 @@ pub struct Reservation {
     pub adds: Adds,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Adds {
     /// The root itself: its floor is at least this, by the object of this generation.
     Floor { amounts: Amounts, generation: Option<i64> },
@@ -150,6 +160,7 @@ impl Entry {
             person: None,
             floor: Amounts::default(),
             generation: None,
+            asked: 0,
             estimated: false,
             pods: BTreeMap::new(),
             unknown: Map::new(),
@@ -195,10 +206,10 @@ impl Ledger {
         }
         match &reservation.adds {
             Adds::Floor { amounts, generation } => {
-                if !amounts.fits_within(&entry.floor) {
-                    entry.floor = entry.floor.max(amounts);
-                    entry.generation = *generation;
-                }
+                entry.floor = entry.floor.max(amounts);
+                // Of two requests that are under way, the later decides; what says nothing is waited for.
+                entry.generation = generation.map(|generation| entry.generation.unwrap_or(generation).max(generation));
+                entry.asked = entry.asked.saturating_add(1);
             }
             Adds::Pod { uid, pod } => {
                 entry.pods.insert(uid.clone(), pod.clone());

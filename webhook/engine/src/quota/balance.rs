@@ -81,7 +81,9 @@ impl Balance {
         add(&mut self.totals, &after);
     }
 
-    /// What a reservation would change, for every resource that grows and `counts`.
+    /// What a reservation would change, for every resource that `counts` and of which it needs more than was promised. Most
+    /// often the sum grows then. Where it does not, since another pod of that name or pods beyond the floor are counted already,
+    /// it is asked about all the same: what is counted already will end, and above a limit that is no reason to let in more.
     pub fn growth(&self, reservation: &Reservation, counts: impl Fn(&ResourceName) -> bool) -> Vec<Usage> {
         let asked: Vec<&ResourceName> = reservation
             .adds
@@ -94,6 +96,7 @@ impl Balance {
             return Vec::new();
         }
         let totals = self.totals_with(reservation);
+        let (needs, promised) = self.needs(reservation);
         let Entry { class, person, .. } = &reservation.entry;
         let person = person.as_ref();
         let used = self.used();
@@ -112,7 +115,21 @@ impl Balance {
                 person_class_after: person.map(|_| of_both.get(name)),
             }
         };
-        asked.into_iter().map(usage).filter(|usage| usage.after > usage.used).collect()
+        let exceeds = |resource: &str| needs.get(resource) > promised.get(resource);
+        let grows = |usage: &Usage| usage.after > usage.used || exceeds(usage.resource.as_str());
+        asked.into_iter().map(usage).filter(grows).collect()
+    }
+
+    /// What the root would need with the reservation, and what it has been promised.
+    fn needs(&self, reservation: &Reservation) -> (Amounts, Amounts) {
+        let mut entry = self.ledger.entries.get(&reservation.root).unwrap_or(&reservation.entry).clone();
+        match &reservation.adds {
+            Adds::Floor { amounts, .. } => (amounts.clone(), entry.floor),
+            Adds::Pod { uid, pod } => {
+                entry.pods.insert(uid.clone(), pod.clone());
+                (entry.pods(), entry.floor)
+            }
+        }
     }
 
     /// A review that comes again.

@@ -10,12 +10,13 @@ use crate::amounts::Amounts;
 /// Since this process began: no clock that anybody sets.
 pub(super) type Elapsed = Duration;
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// Roots and pods of the ledger that the watches have never shown: since when.
+    /// Roots and pods of the ledger that the watches have never shown, and pods that they show and the ledger does not have: since
+    /// when.
     missing: BTreeMap<String, Elapsed>,
-    /// Floors as they were last raised: since when.
-    floors: BTreeMap<String, (Amounts, Elapsed)>,
+    /// Floors as they were last asked for, by root.
+    floors: BTreeMap<String, Floor>,
     /// What a quorum read has not found, long after any request that could create it.
     absent: BTreeSet<String>,
     /// Pods without an entry that a quorum read has found running.
@@ -24,12 +25,31 @@ pub struct Memory {
     departed: BTreeSet<String>,
     /// The fence that was last seen, and what this replica knew then.
     seen: Option<(u64, Revision)>,
+    /// The fence that this replica means to move, and to what: until that is written it still has to be.
+    claimed: Option<(u64, Revision)>,
     /// Which ledger is settling, and since when this replica has seen it do so.
     settling: Option<(String, Elapsed)>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Floor {
+    asked: u64,
+    since: Elapsed,
+    /// Every request that could have raised it is over, so that a quorum read tells.
+    is_doubted: bool,
+    /// What a quorum read has found that the root needs since.
+    proof: Option<Proof>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Proof {
+    /// It exists. What it needs the watch shows.
+    Exists,
+    Needs(Amounts),
+}
+
 /// What a replica decides by.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Revision {
     /// Digest of the policies.
     pub policies: String,
@@ -52,11 +72,37 @@ impl Memory {
     pub fn learn(&mut self, uid: &str, runs: bool, is_stray: bool) {
         match (runs, is_stray) {
             (true, true) => drop(self.present.insert(uid.to_owned())),
-            (false, true) => drop(self.departed.insert(uid.to_owned())),
+            (false, true) => {
+                self.present.remove(uid);
+                self.departed.insert(uid.to_owned());
+            }
             // The watch will show it; until then the waiting begins anew.
-            (true, false) => drop(self.missing.remove(uid)),
+            (true, false) => {
+                self.missing.remove(uid);
+                self.prove(uid, Proof::Exists);
+            }
             (false, false) => drop(self.absent.insert(uid.to_owned())),
         }
+    }
+
+    /// A quorum read has found a root that exists and has not finished, and that it needs so much. Say this where you can: a
+    /// watch that is stuck shows an old size, and by that a promise would be broken.
+    pub fn learn_floor(&mut self, uid: &str, needs: Amounts) {
+        self.missing.remove(uid);
+        self.prove(uid, Proof::Needs(needs));
+    }
+
+    fn prove(&mut self, root: &str, proof: Proof) {
+        if let Some(floor) = self.floors.get_mut(root).filter(|floor| floor.is_doubted) {
+            floor.proof = Some(proof);
+        }
+    }
+
+    /// Once: the root may be asked to grow at any time after.
+    pub(super) fn take_proof(&mut self, root: &str) -> Option<Proof> {
+        let floor = self.floors.get_mut(root)?;
+        floor.is_doubted = true;
+        floor.proof.take()
     }
 
     pub(super) fn is_absent(&self, uid: &str) -> bool {
@@ -65,6 +111,11 @@ impl Memory {
 
     pub(super) fn is_present(&self, uid: &str) -> bool {
         self.present.contains(uid)
+    }
+
+    /// What was found running may have ended since: whoever needs to know asks again.
+    pub(super) fn forget_present(&mut self) {
+        self.present.clear();
     }
 
     pub(super) fn has_departed(&self, uid: &str) -> bool {
@@ -76,14 +127,14 @@ impl Memory {
         now.saturating_sub(*self.missing.entry(uid.to_owned()).or_insert(now))
     }
 
-    /// For how long a floor has not been raised.
-    pub(super) fn floor_stood_for(&mut self, root: &str, floor: &Amounts, now: Elapsed) -> Duration {
-        let (last, since) = self.floors.entry(root.to_owned()).or_insert_with(|| (floor.clone(), now));
-        if !floor.fits_within(last) {
-            *since = now;
+    /// For how long nobody has asked for a floor.
+    pub(super) fn floor_stood_for(&mut self, root: &str, asked: u64, now: Elapsed) -> Duration {
+        let new = Floor { asked, since: now, is_doubted: false, proof: None };
+        let floor = self.floors.entry(root.to_owned()).or_insert_with(|| new.clone());
+        if floor.asked != asked {
+            *floor = new;
         }
-        *last = floor.clone();
-        now.saturating_sub(*since)
+        now.saturating_sub(floor.since)
     }
 
     pub(super) fn shown(&mut self, uid: &str) {
@@ -98,7 +149,7 @@ impl Memory {
             .flat_map(|(root, entry)| std::iter::once(root).chain(entry.pods.keys()))
             .map(String::as_str)
             .collect();
-        self.missing.retain(|uid, _| in_ledger.contains(uid.as_str()));
+        self.missing.retain(|uid, _| in_ledger.contains(uid.as_str()) || strays.contains(uid.as_str()));
         self.absent.retain(|uid| in_ledger.contains(uid.as_str()));
         self.floors.retain(|uid, _| ledger.entries.contains_key(uid));
         self.present.retain(|uid| strays.contains(uid.as_str()));
@@ -133,9 +184,15 @@ impl Memory {
             return if fence.generation == mine.generation { Standing::Current } else { newer };
         }
         let has_changed = |before: &Revision| before.policies != mine.policies || before.team != mine.team;
+        let is_claimed = |(claimed, by): &(u64, Revision)| *claimed == number && !has_changed(by);
         match seen {
-            Some((_, before)) if !has_changed(&before) => Standing::Older,
-            Some(_) | None => newer,
+            Some((_, before)) if !has_changed(&before) && !self.claimed.as_ref().is_some_and(is_claimed) => {
+                Standing::Older
+            }
+            Some(_) | None => {
+                self.claimed = Some((number, mine.clone()));
+                newer
+            }
         }
     }
 }

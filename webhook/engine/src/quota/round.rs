@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::memory::{Memory, Revision, Standing};
+use super::memory::{Elapsed, Memory, Proof, Revision, Standing};
 use super::{Balance, Entry, Ledger, Reservation};
 use crate::amounts::Amounts;
 
@@ -65,14 +65,14 @@ pub trait Waiter {
 }
 
 /// What a waiter is told, once the round's ledger is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Word {
     Held,
     Refused,
     Later(Why),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Why {
     /// The ledger was lost and written anew.
     Settling,
@@ -81,7 +81,7 @@ pub enum Why {
 }
 
 /// Only a quorum read can tell whether it exists.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Doubt {
     pub uid: String,
     pub group: String,
@@ -132,9 +132,9 @@ pub fn round<W: Waiter>(
     let mut ledger = known.ledger.clone();
     round.let_go(&mut ledger, view, memory, at);
     let strays = view.strays(&ledger);
-    memory.keep(&ledger, &strays.iter().map(|stray| stray.uid.as_str()).collect());
+    memory.keep(&known.ledger, &strays.iter().map(|stray| stray.uid.as_str()).collect());
     let mut writing = Balance::from(ledger);
-    let unproved = round.adopt(&mut writing, strays, memory);
+    let (adopted, unproved) = round.adopt(&mut writing, strays, memory);
     if writing.ledger().settling {
         round.words = waiting.iter().map(|_| Word::Later(Why::Settling)).collect();
     } else {
@@ -143,7 +143,12 @@ pub fn round<W: Waiter>(
         round.read_again = round.words.contains(&Word::Refused) && (!known.fresh || !unproved.is_empty());
     }
     if round.read_again {
-        round.doubts.extend(unproved.iter().take(MAX_PROOFS).map(Stray::doubt));
+        // What was found in another round may have ended before anybody of these asked.
+        let found_before = adopted.iter().filter(|_| !known.fresh);
+        round.doubts.extend(unproved.iter().chain(found_before).take(MAX_PROOFS).map(Stray::doubt));
+    } else {
+        memory.forget_present();
+        round.doubt_strays(&unproved, memory, at);
     }
     let ledger = writing.into_ledger();
     round.write = (ledger != known.ledger).then_some(ledger);
@@ -180,15 +185,17 @@ impl Round {
     }
 
     fn lower(&mut self, root: &str, entry: &mut Entry, view: &impl View, memory: &mut Memory, at: &Moment<'_>) {
-        let stood = memory.floor_stood_for(root, &entry.floor, at.now);
+        let stood = memory.floor_stood_for(root, entry.asked, at.now);
         match view.root(root) {
             RootSight::Over => entry.floor = Amounts::default(),
             RootSight::Stands { floor, generation } => {
                 memory.shown(root);
-                // The request that raised the floor is over: its object is stored, or it came to nothing.
-                let is_stored = generation.zip(entry.generation).is_some_and(|(stored, raised)| stored >= raised);
-                if is_stored || stood >= at.patience {
+                // The request that asked for the floor is over: its object is stored, or it came to nothing.
+                let is_stored = generation.zip(entry.generation).is_some_and(|(stored, asked)| stored >= asked);
+                if is_stored {
                     entry.floor = entry.floor.min(&floor);
+                } else if stood >= at.patience && !entry.floor.fits_within(&floor) {
+                    self.lower_by_proof(root, entry, &floor, memory);
                 }
             }
             RootSight::Unknown => {
@@ -196,6 +203,16 @@ impl Round {
                     entry.floor = Amounts::default();
                 }
             }
+        }
+    }
+
+    /// The watch may show a size from before it got stuck.
+    fn lower_by_proof(&mut self, root: &str, entry: &mut Entry, shown: &Amounts, memory: &mut Memory) {
+        match memory.take_proof(root) {
+            Some(Proof::Needs(needs)) => entry.floor = entry.floor.min(&needs),
+            Some(Proof::Exists) => entry.floor = entry.floor.min(shown),
+            None if self.doubts.len() < MAX_PROOFS => self.doubts.push(doubt(root, entry)),
+            None => {}
         }
     }
 
@@ -212,17 +229,20 @@ impl Round {
     }
 
     /// Enters what a quorum read has found; the rest counts, and is not written.
-    fn adopt(&mut self, writing: &mut Balance, strays: Vec<Stray>, memory: &Memory) -> Vec<Stray> {
-        let mut unproved = Vec::new();
-        for stray in strays {
-            if memory.is_present(&stray.uid) {
-                writing.add(&stray.reservation);
-                self.adopted += 1;
-            } else if !memory.has_departed(&stray.uid) {
-                unproved.push(stray);
-            }
-        }
-        unproved
+    fn adopt(&mut self, writing: &mut Balance, mut strays: Vec<Stray>, memory: &Memory) -> (Vec<Stray>, Vec<Stray>) {
+        strays.retain(|stray| !memory.has_departed(&stray.uid));
+        let (found, unproved): (Vec<Stray>, Vec<Stray>) =
+            strays.into_iter().partition(|stray| memory.is_present(&stray.uid));
+        found.iter().for_each(|stray| writing.add(&stray.reservation));
+        self.adopted = found.len();
+        (found, unproved)
+    }
+
+    /// What the ledger has not had for so long has come past the gate, whether somebody is refused for it or not.
+    fn doubt_strays(&mut self, unproved: &[Stray], memory: &mut Memory, at: &Moment<'_>) {
+        let unasked = MAX_PROOFS.saturating_sub(self.doubts.len());
+        let overdue = unproved.iter().filter(|stray| memory.missing_for(&stray.uid, at.now) >= at.patience);
+        self.doubts.extend(overdue.take(unasked).map(Stray::doubt));
     }
 
     /// Each in turn, with what those before it have taken.

@@ -1,0 +1,245 @@
+//! The two explorations, and the shortening of what they find.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+
+use crate::amounts::Amounts;
+use super::world::{Action, Ask, Budget, Mutant, Setup, World, efa, gpus};
+
+/// A law that was broken, and how.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) seed: u64,
+    pub(super) setup: Setup,
+    pub(super) trace: Vec<Action>,
+    pub(super) why: String,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setup { replicas, limits, patience, .. } = &self.setup;
+        writeln!(f, "{}", self.why)?;
+        writeln!(f, "seed {}: {replicas} replicas, limits {}, patience {patience}", self.seed, shown(limits))?;
+        for (at, ask) in self.setup.script.iter().enumerate() {
+            writeln!(f, "  ask {at}: {ask:?}")?;
+        }
+        self.trace.iter().try_for_each(|action| writeln!(f, "  {action:?}"))
+    }
+}
+
+fn shown(limits: &[Amounts]) -> String {
+    limits.iter().map(|limit| serde_json::to_string(limit).unwrap_or_default()).collect::<Vec<_>>().join(", then ")
+}
+
+/// The same numbers for the same seed, everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.roll() % limit.max(1)
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).expect("small")
+    }
+
+    fn one_in(&mut self, chance: u64) -> bool {
+        self.below(chance) == 0
+    }
+}
+
+fn large(dice: &mut Dice, mutant: Option<Mutant>) -> Setup {
+    let mut script: Vec<Ask> = Vec::new();
+    let with_strays = dice.one_in(4);
+    for _ in 0..4 + dice.below(16) {
+        let roots: Vec<usize> = (0..script.len()).filter(|at| matches!(script[*at], Ask::Root { .. })).collect();
+        let root = (!roots.is_empty() && !dice.one_in(3)).then(|| roots[dice.index(roots.len())]);
+        let name = u8::try_from(dice.below(8)).expect("small");
+        let mut amounts = gpus(1 + dice.below(3));
+        if dice.one_in(4) {
+            amounts = amounts.saturating_add(&efa(1 + dice.below(2)));
+        }
+        script.push(match (dice.below(10), root) {
+            (0..=1, _) => {
+                Ask::Root { name: name % 2, floor: gpus(1 + dice.below(4)), has_generation: !dice.one_in(3) }
+            }
+            (2, Some(root)) => Ask::Raise { root, floor: gpus(2 + dice.below(4)), by_scale: dice.one_in(3) },
+            (3, _) if with_strays => Ask::Stray { root, name, amounts },
+            (4, _) if dice.one_in(3) => Ask::Pod { root, name, amounts, dry_run: true },
+            _ => Ask::Pod { root, name, amounts, dry_run: false },
+        });
+    }
+    let limit = gpus(3 + dice.below(5)).saturating_add(&efa(2 + dice.below(2)));
+    let mut limits = vec![limit];
+    if dice.one_in(4) {
+        limits.push(gpus(2 + dice.below(3)).saturating_add(&efa(1)));
+    }
+    let mut some = |most: u64| u8::try_from(dice.below(most + 1)).expect("small");
+    let budget = Budget {
+        time: 40,
+        ticks: 60,
+        crashes: some(2),
+        relists: some(3),
+        lost: some(3),
+        failures: some(5),
+        retries: some(5),
+        redeliveries: some(2),
+        ends: some(12),
+        ledger_losses: some(8) / 8,
+    };
+    let policies = if dice.one_in(3) { 2 } else { 1 };
+    let replicas = 1 + dice.index(3);
+    Setup { replicas, limits, policies, script, patience: 4 + dice.below(3), budget, mutant }
+}
+
+/// How likely it is that this comes next.
+fn weight(action: Action) -> u64 {
+    match action {
+        Action::Work(_) => 30,
+        Action::Send(..) | Action::Store(_) => 10,
+        Action::Show(..) | Action::ShowLedger(_) => 8,
+        Action::Tick(_) | Action::Retry(_) | Action::Redeliver(..) => 3,
+        Action::Pass => 8,
+        Action::WorkUnanswered(..) => 6,
+        Action::Restart(_) => 4,
+        Action::LearnPolicies(_) | Action::LearnTeam(_) => 3,
+        Action::Fail(_) | Action::Terminate(_) | Action::Finish(_) | Action::Delete(_) | Action::ScaleDown(_) => 2,
+        Action::Relist(_) | Action::Crash(_) | Action::Publish | Action::ChangeTeam | Action::LoseLedger => 1,
+    }
+}
+
+fn choose(dice: &mut Dice, actions: &[Action]) -> Option<Action> {
+    let total: u64 = actions.iter().map(|action| weight(*action)).sum();
+    let mut left = dice.below(total);
+    actions.iter().copied().find(|action| {
+        let found = left < weight(*action);
+        left = left.saturating_sub(weight(*action));
+        found
+    })
+}
+
+/// One world at random.
+pub(super) fn wander(seed: u64, mutant: Option<Mutant>) -> Result<usize, Found> {
+    let mut dice = Dice(seed);
+    let setup = large(&mut dice, mutant);
+    let steps = 30 + dice.below(170);
+    let mut world = World::new(&setup);
+    let mut trace = Vec::new();
+    for _ in 0..steps {
+        let Some(action) = choose(&mut dice, &world.actions(&setup)) else { break };
+        trace.push(action);
+        if let Err(why) = world.apply(&setup, action) {
+            return Err(Found { seed, setup, trace, why });
+        }
+    }
+    match world.check_end(&setup) {
+        Ok(()) => Ok(trace.len()),
+        Err(why) => Err(Found { seed, setup, trace, why }),
+    }
+}
+
+pub(super) fn explore_at_random(seeds: Range<u64>, mutant: Option<Mutant>) -> Option<Found> {
+    seeds.into_iter().find_map(|seed| wander(seed, mutant).err()).map(shortened)
+}
+
+/// Follows a trace, leaving out what cannot be done any more.
+fn follow(setup: &Setup, trace: &[Action]) -> Option<(Vec<Action>, String)> {
+    let mut world = World::new(setup);
+    let mut done = Vec::new();
+    for action in trace {
+        if !world.actions(setup).contains(action) {
+            continue;
+        }
+        done.push(*action);
+        if let Err(why) = world.apply(setup, *action) {
+            return Some((done, why));
+        }
+    }
+    world.check_end(setup).err().map(|why| (done, why))
+}
+
+/// Leaves out whatever can be left out.
+pub(super) fn shortened(mut found: Found) -> Found {
+    let law = |why: &str| why.get(..5).map(str::to_owned);
+    let mut size = found.trace.len();
+    while size > 0 {
+        let before = found.trace.len();
+        let mut at = 0;
+        while at < found.trace.len() {
+            let mut shorter = found.trace.clone();
+            shorter.drain(at..(at + size).min(found.trace.len()));
+            match follow(&found.setup, &shorter).filter(|(_, why)| law(why) == law(&found.why)) {
+                Some((trace, why)) => found = Found { trace, why, ..found },
+                None => at += size,
+            }
+        }
+        if size > 1 || found.trace.len() == before {
+            size /= 2;
+        }
+    }
+    found
+}
+
+/// What was explored whole.
+#[derive(Debug, Default)]
+pub(super) struct Explored {
+    pub(super) states: usize,
+    pub(super) steps: usize,
+    /// Every state that can be reached was.
+    pub(super) whole: bool,
+}
+
+/// Every order of everything, breadth first.
+pub(super) fn explore(setup: &Setup, most: usize) -> Result<Explored, Found> {
+    let mut explored = Explored { whole: true, ..Explored::default() };
+    let mut seen: HashSet<u64> = HashSet::new();
+    let mut came_by: Vec<(usize, Action)> = vec![(0, Action::Pass)];
+    let mut ahead = VecDeque::from([(World::new(setup), 0)]);
+    while let Some((world, from)) = ahead.pop_front() {
+        explored.states += 1;
+        let found = |why: String, mut trace: Vec<Action>, came_by: &[(usize, Action)]| {
+            let mut at = from;
+            while at != 0 {
+                trace.push(came_by[at].1);
+                at = came_by[at].0;
+            }
+            trace.reverse();
+            Found { seed: 0, setup: setup.clone(), trace, why }
+        };
+        for action in world.actions(setup) {
+            explored.steps += 1;
+            let mut next = world.clone();
+            next.apply(setup, action).map_err(|why| found(why, vec![action], &came_by))?;
+            let mark = fingerprint(&next);
+            if !seen.insert(mark) {
+                continue;
+            }
+            if mark % 16 == 0 {
+                next.check_end(setup).map_err(|why| found(why, vec![action], &came_by))?;
+            }
+            if seen.len() > most {
+                explored.whole = false;
+                continue;
+            }
+            came_by.push((from, action));
+            ahead.push_back((next, came_by.len() - 1));
+        }
+    }
+    Ok(explored)
+}
+
+fn fingerprint(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}
