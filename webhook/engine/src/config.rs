@@ -1,6 +1,7 @@
 //! What a site configures about its cluster: whom to believe, and which parts of the cluster are trusted to act for others.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,9 @@ pub struct Config {
     pub system_namespaces: BTreeSet<String>,
     /// Our own service account, `namespace/name`.
     pub own_service_account: String,
+    /// Seconds after which no request can be under way any more that the gate has let in: the API server's `--request-timeout`
+    /// (60), the webhooks' timeouts, and a margin. So long a reservation without an object is kept.
+    pub request_lifetime_seconds: u32,
 }
 
 /// A part of the cluster that is trusted to create children of other people's objects.
@@ -58,6 +62,7 @@ impl Default for Config {
             controllers: default_controllers(),
             system_namespaces: default_system_namespaces(),
             own_service_account: "cedargate-system/cedargate".to_owned(),
+            request_lifetime_seconds: 120,
         }
     }
 }
@@ -74,7 +79,15 @@ impl Config {
         config.checked()
     }
 
+    /// How long a request that was let in may still take to store its object.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs(self.request_lifetime_seconds.into())
+    }
+
     fn checked(self) -> Result<Self, ConfigError> {
+        if self.request_lifetime_seconds == 0 {
+            return Err(ConfigError("requestLifetimeSeconds must not be 0: requests take time".to_owned()));
+        }
         if jiff::tz::TimeZone::get(&self.time_zone).is_err() {
             return Err(ConfigError(format!("timeZone `{}` is unknown", self.time_zone)));
         }

@@ -12,6 +12,7 @@ mod words;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -181,8 +182,8 @@ impl Evaluation {
         self.answer(review, verdict, &judged, usage)
     }
 
-    /// The answer when the ledger could not be written in time: never an allow.
-    pub fn retry_later(self, review: &Review, reason: ReasonCode, message: &str) -> (Answer, Record) {
+    /// The answer when the ledger could not be written in time: never an allow. A person's client comes again `after` that.
+    pub fn retry_later(self, review: &Review, reason: ReasonCode, message: &str, after: Duration) -> (Answer, Record) {
         // A controller's client would sleep in a worker that serves the whole cluster.
         let retry_after_seconds = match &self.caller {
             Caller::Component(_) | Caller::Node { .. } => None,
@@ -190,7 +191,7 @@ impl Evaluation {
             | Caller::PodToken { .. }
             | Caller::ServiceAccount { .. }
             | Caller::Stranger { .. }
-            | Caller::Untrusted { .. } => Some(1),
+            | Caller::Untrusted { .. } => Some(u32::try_from(after.as_secs().max(1)).unwrap_or(u32::MAX)),
         };
         let verdict = Verdict::RetryLater { reason, message: message.to_owned(), retry_after_seconds };
         self.answer(review, verdict, &[], Vec::new())

@@ -388,6 +388,11 @@ impl Team {
             || self.spec.claims.iter().any(|pattern| matches_pattern(pattern, claim))
     }
 
+    /// Whether the gate has seen what is created in some namespace of it: then it may have let something in.
+    pub fn is_governed(&self) -> bool {
+        self.governed.values().any(|since| *since < jiff::Timestamp::MAX)
+    }
+
     /// The declared limit and ceiling of a resource, both 0 where none is declared.
     pub fn limits(&self, resource: &ResourceName) -> Limits {
         let quota = self.spec.quota.as_ref();

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use engine::attribution::Phase;
-use engine::pipeline::{self, Evaluation};
+use engine::pipeline::{self, Consumption, Evaluation};
 use engine::record::{Record, Took};
 use engine::review::{Review, ReviewError};
 use engine::snapshot::Snapshot;
@@ -18,14 +18,14 @@ use tokio::time::Instant;
 use crate::cluster::lookup::{self, Lookup};
 use crate::cluster::team_write::judge_team_write;
 use crate::decide::{Answered, Decide, Endpoint, Line, Refusal};
-use crate::ledger::{LedgerStore, Swap};
+use crate::ledger::{Ask, LedgerStore, Ledgers, Told};
 use crate::metrics::Metrics;
 
 /// Decides with the engine.
 #[derive(Debug)]
 pub struct Decider<L> {
     snapshot: Arc<ArcSwap<Snapshot>>,
-    ledgers: Arc<L>,
+    ledgers: Arc<Ledgers<L>>,
     lookup: Option<Arc<dyn Lookup>>,
     metrics: Option<Metrics>,
 }
@@ -33,16 +33,32 @@ pub struct Decider<L> {
 /// What is left of the time when the ledger is given up: enough to answer and to write the record.
 const ANSWER_IN: Duration = Duration::from_millis(200);
 
+/// When a person's client is to come again.
+const PROMPTLY: Duration = Duration::from_secs(1);
+
+/// kubectl comes again ten times at most, and says nothing meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// How long to wait for the policies or the Team that another replica has already.
+const BEHIND_FOR: Duration = Duration::from_millis(100);
+
 /// Owners between a pod and its root that may all be too new to be known here. Each is asked for once.
 const MAX_LOOKUPS: usize = 4;
 
 impl<L: LedgerStore> Decider<L> {
     pub fn new(snapshot: Arc<ArcSwap<Snapshot>>, ledgers: Arc<L>) -> Self {
+        let ledgers = Arc::new(Ledgers::new(ledgers, Arc::clone(&snapshot)));
         Self { snapshot, ledgers, lookup: None, metrics: None }
+    }
+
+    /// Who reserves.
+    pub fn ledgers(&self) -> Arc<Ledgers<L>> {
+        Arc::clone(&self.ledgers)
     }
 
     /// Asks there for an owner or a target that the snapshot does not hold.
     pub fn with_lookup(self, lookup: Arc<dyn Lookup>) -> Self {
+        self.ledgers.look_up_in(Arc::clone(&lookup));
         Self { lookup: Some(lookup), ..self }
     }
 
@@ -57,26 +73,41 @@ impl<L: LedgerStore> Decider<L> {
         }
     }
 
-    async fn judged(&self, review: &Review, phase: Phase, deadline: Instant) -> (Answer, Record) {
-        // One snapshot to the end: a policy swap in the middle of a review must not mix two sets.
-        let snapshot = self.snapshot.load_full();
-        let started = Instant::now();
-        let (evaluation, snapshot) = match self.evaluated(review, phase, snapshot, deadline).await {
-            Evaluated::Final(evaluation, snapshot) => (evaluation, snapshot),
-            Evaluated::Unknown(evaluation, message) => {
-                return evaluation.retry_later(review, ReasonCode::Unattributed, &message);
-            }
-        };
-        let evaluated = Instant::now();
-        let (answer, record) = match phase {
-            Phase::Validate if evaluation.reservation.is_some() && !evaluation.is_refused() => {
-                self.reserve(review, evaluation, &snapshot, deadline).await
-            }
-            Phase::Mutate | Phase::Validate => evaluation.conclude(review, None),
-        };
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let took = Took { evaluate_micros: micros(evaluated - started), reserve_micros: micros(evaluated.elapsed()) };
-        (answer, Record { took: Some(took), ..record })
+    async fn judged(&self, review: Review, phase: Phase, deadline: Instant) -> (Answer, Record) {
+        let review = Arc::new(review);
+        let mut spent = Spent::default();
+        loop {
+            // One snapshot to the end: a policy swap in the middle of a review must not mix two sets.
+            let snapshot = self.snapshot.load_full();
+            let from = Instant::now();
+            let evaluated = self.evaluated(&review, phase, snapshot, deadline).await;
+            spent.evaluating += from.elapsed();
+            let (evaluation, snapshot) = match evaluated {
+                Evaluated::Final(evaluation, snapshot) => (Arc::new(evaluation), snapshot),
+                Evaluated::Unknown(evaluation, message) => {
+                    return evaluation.retry_later(&review, ReasonCode::Unattributed, &message, PROMPTLY);
+                }
+            };
+            let from = Instant::now();
+            let reserved = self.reserved(&review, phase, &evaluation, snapshot, deadline).await;
+            spent.reserving += from.elapsed();
+            let evaluation = Arc::unwrap_or_clone(evaluation);
+            let (answer, record) = match reserved {
+                Reserved::Concluded(consumption) => evaluation.conclude(&review, consumption),
+                Reserved::Later { message, after } => {
+                    evaluation.retry_later(&review, ReasonCode::LedgerBusy, &message, after)
+                }
+                Reserved::Behind if Instant::now() + BEHIND_FOR < deadline - ANSWER_IN => {
+                    tokio::time::sleep(BEHIND_FOR).await;
+                    continue;
+                }
+                Reserved::Behind => {
+                    let message = "another replica of the gate knows newer policies; try again in a moment";
+                    evaluation.retry_later(&review, ReasonCode::LedgerBusy, message, PROMPTLY)
+                }
+            };
+            return (answer, Record { took: Some(spent.took()), ..record });
+        }
     }
 
     /// Evaluates, and once more with each object that was missing.
@@ -107,31 +138,36 @@ impl<L: LedgerStore> Decider<L> {
         }
     }
 
-    /// The compare-and-swap loop. Policies are asked inside it, so that what they see of the usage is exact.
-    async fn reserve(
+    /// Reserves what `/validate` must hold before it may allow. Policies are asked by whoever writes the ledger, so that what
+    /// they see of the usage is exact.
+    async fn reserved(
         &self,
-        review: &Review,
-        evaluation: Evaluation,
-        snapshot: &Snapshot,
+        review: &Arc<Review>,
+        phase: Phase,
+        evaluation: &Arc<Evaluation>,
+        snapshot: Arc<Snapshot>,
         deadline: Instant,
-    ) -> (Answer, Record) {
-        let Some(team) = evaluation.team.clone() else { return evaluation.conclude(review, None) };
-        while Instant::now() + ANSWER_IN < deadline {
-            let Ok(before) = self.ledgers.load(&team.name).await else { break };
-            let consumption = evaluation.consume(review, snapshot, &before.ledger);
-            let nothing_to_write =
-                review.dry_run || !consumption.refusals.is_empty() || consumption.ledger == before.ledger;
-            if nothing_to_write {
-                return evaluation.conclude(review, Some(consumption));
-            }
-            match self.ledgers.swap(&team.name, before.version, consumption.ledger.clone()).await {
-                Ok(Swap::Done) => return evaluation.conclude(review, Some(consumption)),
-                Ok(Swap::Lost) => tokio::task::yield_now().await,
-                Err(_) => break,
-            }
+    ) -> Reserved {
+        let needs = phase == Phase::Validate && evaluation.reservation.is_some() && !evaluation.is_refused();
+        let Some(team) = evaluation.team.clone().filter(|_| needs) else { return Reserved::Concluded(None) };
+        let name = team.name.clone();
+        let (review, evaluation) = (Arc::clone(review), Arc::clone(evaluation));
+        let ask = Ask { review, evaluation, snapshot, team, deadline: deadline - ANSWER_IN };
+        match self.ledgers.reserve(ask).await {
+            Told::Held(consumption) | Told::Refused(consumption) => Reserved::Concluded(Some(consumption)),
+            Told::Behind => Reserved::Behind,
+            Told::Settling(left) => Reserved::Later {
+                message: format!(
+                    "the ledger of {name} was lost and is made anew, which takes {} more seconds; try again then",
+                    left.as_secs().max(1)
+                ),
+                after: left.clamp(PROMPTLY, LONGEST_WAIT),
+            },
+            Told::Busy(why) => Reserved::Later {
+                message: format!("the ledger of {name} is busy ({why}); try again in a moment"),
+                after: PROMPTLY,
+            },
         }
-        let message = format!("the ledger of {} is busy; try again in a moment", team.name);
-        evaluation.retry_later(review, ReasonCode::LedgerBusy, &message)
     }
 
     fn unjudged(&self, uid: &str, review: Option<&Review>, endpoint: Endpoint, answer: Answer) -> Answered {
@@ -147,6 +183,29 @@ impl<L: LedgerStore> Decider<L> {
         );
         self.count(&record, Instant::now());
         Answered::review(body(&answer), Line::Optional(record.line()))
+    }
+}
+
+/// Whether what must be held is held.
+enum Reserved {
+    /// Nothing had to be, or it was decided.
+    Concluded(Option<Consumption>),
+    Later { message: String, after: Duration },
+    /// By newer policies than these.
+    Behind,
+}
+
+/// Where the time went.
+#[derive(Default)]
+struct Spent {
+    evaluating: Duration,
+    reserving: Duration,
+}
+
+impl Spent {
+    fn took(&self) -> Took {
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Took { evaluate_micros: micros(self.evaluating), reserve_micros: micros(self.reserving) }
     }
 }
 
@@ -177,7 +236,7 @@ impl<L: LedgerStore> Decide for Decider<L> {
             Endpoint::Mutate => Phase::Mutate,
             Endpoint::Validate => Phase::Validate,
         };
-        let (answer, record) = self.judged(&review, phase, deadline).await;
+        let (answer, record) = self.judged(review, phase, deadline).await;
         self.count(&record, started);
         Answered::review(body(&answer), line(&answer, &record))
     }

@@ -153,10 +153,7 @@ fn validate(
         return evaluation.conclude(review, None);
     };
     let ledger = ledgers.entry(team.name.clone()).or_default();
-    let consumption = evaluation.consume(review, snapshot, ledger);
-    if consumption.refusals.is_empty() && !review.dry_run {
-        *ledger = consumption.ledger.clone();
-    }
+    let consumption = evaluation.consume_alone(review, snapshot, ledger);
     evaluation.conclude(review, Some(consumption))
 }
 

@@ -14,13 +14,13 @@ use engine::json;
 use engine::pipeline::Evaluation;
 use engine::review::Review;
 use engine::snapshot::Snapshot;
-use kube::api::{Api, DynamicObject};
+use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::discovery::ApiResource;
 use kube::discovery;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::resources::Resources;
+use super::resources::{self, Resources};
 use super::{ApiServer, chain};
 
 /// An object to be fetched.
@@ -48,9 +48,15 @@ pub struct Unanswered(pub String);
 
 pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Option<Value>, Unanswered>> + Send + 'a>>;
 
-/// Fetches single objects. `None`: there is no such object, now or ever.
+pub type Listing<'a> = Pin<Box<dyn Future<Output = Result<Vec<Value>, Unanswered>> + Send + 'a>>;
+
+/// Quorum reads.
 pub trait Lookup: Debug + Send + Sync + 'static {
+    /// A single object. `None`: there is no such object, now or ever.
     fn fetch<'a>(&'a self, wanted: &'a Wanted) -> Fetching<'a>;
+
+    /// All pods of a namespace.
+    fn pods<'a>(&'a self, namespace: &'a str) -> Listing<'a>;
 }
 
 impl Wanted {
@@ -95,6 +101,9 @@ pub fn with(snapshot: &Snapshot, object: Value) -> Snapshot {
 /// How many are under way at once. People can ask for pods that do not exist; that must not become load on the API server.
 const MAX_AT_ONCE: usize = 32;
 
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+
 /// Asks the API server.
 #[derive(Debug)]
 pub struct ApiLookup {
@@ -117,6 +126,23 @@ impl ApiLookup {
         let found = api.get_opt(&wanted.name).await.map_err(unanswered)?;
         let found = found.map(|object| super::watches::whole(&resource, object));
         Ok(found.filter(|object| is_wanted(wanted, object)))
+    }
+
+    async fn list(&self, namespace: &str) -> Result<Vec<Value>, Unanswered> {
+        let unanswered = |error: kube::Error| Unanswered(chain(&error));
+        let resource = resources::resource("", "v1", "Pod", "pods");
+        let api: Api<DynamicObject> = Api::namespaced_with(self.api_server.client(), namespace, &resource);
+        let mut pods = Vec::new();
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            // Without a resourceVersion: a quorum read.
+            let list = api.list(&page).await.map_err(unanswered)?;
+            pods.extend(list.items.into_iter().map(|pod| super::watches::whole(&resource, pod)));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(pods),
+            }
+        }
     }
 
     /// A kind that is not watched (its definition has just come) is looked up for this once.
@@ -144,6 +170,10 @@ fn is_wanted(wanted: &Wanted, object: &Value) -> bool {
 impl Lookup for ApiLookup {
     fn fetch<'a>(&'a self, wanted: &'a Wanted) -> Fetching<'a> {
         Box::pin(self.get(wanted))
+    }
+
+    fn pods<'a>(&'a self, namespace: &'a str) -> Listing<'a> {
+        Box::pin(self.list(namespace))
     }
 }
 

@@ -11,6 +11,8 @@
 
 pub mod governor;
 pub mod index;
+pub mod ledger_object;
+pub mod ledgers;
 pub mod lookup;
 pub mod publish;
 pub mod resources;
@@ -125,7 +127,7 @@ pub fn start(options: Options) -> Running {
 
 /// The gate's own resources, as the API server must know them.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![team_object::definition()]
+    vec![team_object::definition(), ledger_object::definition()]
 }
 
 /// Before any Team is known, so that what vanished while nobody ran is not taken for free.

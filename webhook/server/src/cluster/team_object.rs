@@ -116,7 +116,7 @@ pub fn definition() -> CustomResourceDefinition {
     serde_json::from_value(definition).expect("the definition has the fields of its type")
 }
 
-fn schema_of<T: JsonSchema>() -> Value {
+pub(super) fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {
             settings.inline_subschemas = true;

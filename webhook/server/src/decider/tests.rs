@@ -11,7 +11,7 @@ use engine::team::Teams;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::lookup::{Fetching, Unanswered, Wanted, WantedKind};
+use crate::cluster::lookup::{Fetching, Listing, Unanswered, Wanted, WantedKind};
 use crate::ledger::InMemory;
 
 /// Answers by name, and writes down what it was asked.
@@ -39,6 +39,12 @@ impl Lookup for Script {
             let is_it = |object: &&Value| object["metadata"]["name"] == wanted.name.as_str();
             Ok(self.objects.iter().find(is_it).cloned())
         })
+    }
+
+    fn pods<'a>(&'a self, namespace: &'a str) -> Listing<'a> {
+        let is_there = |object: &&Value| object["kind"] == "Pod" && object["metadata"]["namespace"] == namespace;
+        let pods: Vec<Value> = self.objects.iter().filter(is_there).cloned().collect();
+        Box::pin(std::future::ready(Ok(pods)))
     }
 }
 
