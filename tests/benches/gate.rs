@@ -17,7 +17,7 @@ use engine::config::Config;
 use engine::offline::review_of;
 use engine::pipeline;
 use engine::policies::{Policies, SourceFile, starter_files, starter_schema};
-use engine::quota::Ledger;
+use engine::quota::Balance;
 use engine::review::{Operation, Review, UserInfo};
 use engine::snapshot::Snapshot;
 use engine::team::Teams;
@@ -107,7 +107,7 @@ fn decide(body: &[u8], snapshot: &Snapshot) {
     let review = Review { object: mutated.patched.clone(), ..review };
     black_box(mutated.conclude(&review, None).0.response().to_string());
     let evaluation = pipeline::evaluate(&review, Phase::Validate, snapshot, now);
-    let consumption = evaluation.consume(&review, snapshot, &Ledger::default());
+    let consumption = evaluation.consume(&review, snapshot, &Balance::default());
     let (answer, record) = evaluation.conclude(&review, Some(consumption));
     assert!(answer.is_allowed(), "{:?}", answer.message());
     black_box((answer.response().to_string(), record.line()));

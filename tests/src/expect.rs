@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::amounts::ResourceName;
+use engine::quota::Balance;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -182,10 +182,9 @@ impl Expect {
             }
         }
         let Some(Gpus { requested, delta, used }) = &self.gpus else { return failures };
-        let gpu = ResourceName::new(GPU);
         let team = last.record["who"]["namespaceTeam"].as_str().unwrap_or_default();
         let (before, after) = outcome.ledgers.get(team).cloned().unwrap_or_default();
-        let (before, after) = (before.used(&gpu), after.used(&gpu));
+        let [before, after] = [before, after].map(|ledger| Balance::from(ledger).used().get(GPU));
         let lines = last.record["quota"].as_array().into_iter().flatten();
         let asked =
             lines.filter(|line| line["resource"] == GPU).find_map(|line| line["requested"].as_u64()).unwrap_or(0);

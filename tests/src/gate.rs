@@ -174,11 +174,7 @@ impl Gate {
         let team = evaluation.team.clone().filter(|_| !evaluation.is_refused());
         let consumption = team.map(|team| {
             let ledger = self.ledgers.entry(team.name.clone()).or_default();
-            let consumption = evaluation.consume(review, &self.snapshot, ledger);
-            if consumption.refusals.is_empty() {
-                *ledger = consumption.ledger.clone();
-            }
-            consumption
+            evaluation.consume_alone(review, &self.snapshot, ledger)
         });
         let (answer, record) = evaluation.clone().conclude(review, consumption);
         admitted(evaluation, answer, record, patch, object)

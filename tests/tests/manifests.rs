@@ -13,7 +13,6 @@ use std::path::Path;
 use engine::amounts::Amounts;
 use engine::facts::{Bound, PodTemplate, Workload};
 use engine::judge::Judged;
-use engine::quota::Adds;
 use engine::review::UserInfo;
 use engine::stamp;
 use engine::verdict::Refusal;
@@ -247,9 +246,8 @@ fn told(child: &Admitted) -> String {
     match child.is_allowed() {
         false => format!("refused by {}", child.refused_by().join(", ")),
         true => {
-            let reserved = child.evaluation.reservation.as_ref().map(|reservation| match &reservation.adds {
-                Adds::Floor(amounts) | Adds::Pod { amounts, .. } => amounts_text(amounts),
-            });
+            let reserved =
+                child.evaluation.reservation.as_ref().map(|reservation| amounts_text(reservation.adds.amounts()));
             let reserved = reserved.map(|amounts| format!(", {amounts} charged to the root")).unwrap_or_default();
             format!("allowed{reserved}\n{}", injected(child)).trim_end().to_owned()
         }

@@ -127,8 +127,7 @@ impl Cluster {
 
     /// The pods of a namespace are these and no others.
     pub fn replace_pods(&mut self, namespace: &str, pods: Vec<Value>) {
-        let are_pods_there =
-            |meta: &Meta| meta.kind == "Pod" && meta.group.is_empty() && meta.namespace == namespace;
+        let are_pods_there = |meta: &Meta| meta.kind == "Pod" && meta.group.is_empty() && meta.namespace == namespace;
         let before: Vec<String> =
             self.by_uid.iter().filter(|(_, stored)| are_pods_there(&stored.meta)).map(|(uid, _)| uid.clone()).collect();
         before.iter().for_each(|uid| self.remove(uid));

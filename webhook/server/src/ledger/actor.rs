@@ -353,7 +353,8 @@ impl<S: LedgerStore> Actor<S> {
             None => Seen::Nothing,
         };
         let mine = team.and_then(|team| self.shared.revision(team, &snapshot));
-        let moment = Moment { now: self.shared.began.elapsed(), patience: snapshot.config.patience(), mine: mine.as_ref() };
+        let moment =
+            Moment { now: self.shared.began.elapsed(), patience: snapshot.config.patience(), mine: mine.as_ref() };
         round(&known, &view, &mut self.memory, &moment, waiting)
     }
 
@@ -467,7 +468,12 @@ impl<S: LedgerStore> Actor<S> {
         ledger.settling = self.has_known || team.is_governed();
         if self.swap(version, &ledger).await? == Swap::Done {
             self.shared.counters.built.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(team = self.team, settling = ledger.settling, roots = ledger.entries.len(), "made its ledger");
+            tracing::info!(
+                team = self.team,
+                settling = ledger.settling,
+                roots = ledger.entries.len(),
+                "made its ledger"
+            );
         }
         Ok(None)
     }
