@@ -65,18 +65,20 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 impl ApiServer {
     pub fn new(world: &World, state: &State) -> Result<Self> {
-        let World { config, teams, policies } = world.clone();
+        let World { config, teams, policies, time } = world.clone();
         let snapshot = Snapshot { config, teams, policies, cluster: Arc::new(state.cluster()) };
         let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
         let ledgers = Arc::new(InMemory::new(state.ledgers()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().context("a runtime")?;
-        let decider = Decider::new(Arc::clone(&snapshot), Arc::clone(&ledgers));
+        let mut decider = Decider::new(Arc::clone(&snapshot), Arc::clone(&ledgers));
+        decider.set_time(time);
         Ok(Self { decider, snapshot, ledgers, runtime, objects: state.objects.clone() })
     }
 
-    /// The same cluster, with other teams or policies from now on.
-    pub fn reload(&self, world: &World) {
-        let World { config, teams, policies } = world.clone();
+    /// The same cluster, with other teams or policies, or at another time, from now on.
+    pub fn reload(&mut self, world: &World) {
+        let World { config, teams, policies, time } = world.clone();
+        self.decider.set_time(time);
         let cluster = Arc::clone(&self.snapshot.load().cluster);
         self.snapshot.store(Arc::new(Snapshot { config, teams, policies, cluster }));
     }

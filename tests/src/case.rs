@@ -37,6 +37,8 @@ pub struct Case {
     pub config: Value,
     #[serde(default)]
     pub policies: Policies,
+    /// When it is asked; otherwise now.
+    pub time: Option<jiff::Timestamp>,
     /// An [`engine::offline::State`]; in a variant, a JSON Patch of the one before.
     #[serde(default)]
     pub state: Value,
@@ -69,6 +71,8 @@ pub struct Case {
 pub struct Policies {
     /// By `@id`.
     pub omit: Vec<String>,
+    /// Files of `policies/examples/`, without the ending.
+    pub examples: Vec<String>,
     /// Cedar text.
     pub add: String,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::quota::{Balance, Ledger};
+use engine::quota::Balance;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -184,7 +184,7 @@ impl Expect {
         let Some(Gpus { requested, delta, used }) = &self.gpus else { return failures };
         let team = last.record["who"]["namespaceTeam"].as_str().unwrap_or_default();
         let (before, after) = outcome.ledgers.get(team).cloned().unwrap_or_default();
-        let (before, after) = (used(before), used(after));
+        let [before, after] = [before, after].map(|ledger| Balance::from(ledger).used().get(GPU));
         let lines = last.record["quota"].as_array().into_iter().flatten();
         let asked =
             lines.filter(|line| line["resource"] == GPU).find_map(|line| line["requested"].as_u64()).unwrap_or(0);
@@ -208,10 +208,6 @@ impl Says {
         let missing = missing.map(|part| format!("{what} lacks `{part}`: {text}"));
         missing.chain(told.map(|part| format!("{what} must not say `{part}`: {text}"))).collect()
     }
-}
-
-fn used(ledger: Ledger) -> u64 {
-    Balance::from(ledger).used().get(GPU)
 }
 
 fn differs(what: &str, expected: Value, found: Value, failures: &mut Vec<String>) {

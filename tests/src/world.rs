@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
 use engine::config::Config;
-use engine::policies::{Policies, SourceFile, starter_files, starter_schema};
+use engine::policies::{Policies, SourceFile, examples, starter_files, starter_schema};
 use engine::team::Teams;
 use serde_json::{Map, Value, json};
 
@@ -18,6 +18,8 @@ pub struct World {
     pub config: Arc<Config>,
     pub teams: Arc<Teams>,
     pub policies: Arc<Policies>,
+    /// Stands still; `None` is the clock of the machine.
+    pub time: Option<jiff::Timestamp>,
 }
 
 /// What the files of a world say, before it is built: variants change it further.
@@ -27,6 +29,7 @@ pub struct Plan {
     teams: Map<String, Value>,
     config: Value,
     policies: case::Policies,
+    time: Option<jiff::Timestamp>,
 }
 
 /// A file below this package.
@@ -51,6 +54,7 @@ impl Plan {
             teams: ["platform", "team-a", "team-b"].into_iter().map(named).collect::<Result<_>>()?,
             config: yaml("data/config.yaml")?,
             policies: case::Policies::default(),
+            time: None,
         })
     }
 
@@ -62,6 +66,7 @@ impl Plan {
             plan.change(&overlay["teams"], &overlay["config"]);
         }
         plan.change(&case.teams, &case.config);
+        plan.time = case.time.or(plan.time);
         if case.policies != case::Policies::default() {
             plan.policies = case.policies.clone();
         }
@@ -91,7 +96,8 @@ impl Plan {
         let teams = Teams::parse(files.iter().map(|(name, text)| (*name, text.as_str())))
             .map_err(|errors| anyhow!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
         config.check_against(|namespace| teams.of_namespace(namespace).map(|team| team.name.as_str()))?;
-        Ok(World { config: Arc::new(config), teams: Arc::new(teams), policies: policies(&self.policies)? })
+        let policies = policies(&self.policies)?;
+        Ok(World { config: Arc::new(config), teams: Arc::new(teams), policies, time: self.time })
     }
 }
 
@@ -109,6 +115,11 @@ fn policies(choice: &case::Policies) -> Result<Arc<Policies>> {
     let mut files = starter_files();
     for id in &choice.omit {
         omit(&mut files, id)?;
+    }
+    for name in &choice.examples {
+        let path = format!("examples/{name}.cedar");
+        let example = examples().into_iter().find(|file| file.path == path);
+        files.push(example.with_context(|| format!("there is no policies/{path}"))?);
     }
     if !choice.add.is_empty() {
         files.push(SourceFile::new("added-by-the-case.cedar", choice.add.clone()));

@@ -21,6 +21,12 @@ fn breaks() {
     hold("cases/breaks");
 }
 
+/// Quotas as policies, the shipped ones and the examples.
+#[test]
+fn quota() {
+    hold("cases/quota");
+}
+
 fn hold(directory: &'static str) {
     let run = move || run_all(directory);
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");

@@ -245,6 +245,8 @@ pub fn is_accelerator(name: &str) -> bool {
         "habana.ai" => device.starts_with("gaudi"),
         "gpu.intel.com" => device.starts_with("i915") || device.starts_with("xe"),
         "google.com" => device == "tpu",
+        // A device class by its name, whatever it stands for: the claim behind it is made out of sight.
+        "deviceclass.resource.kubernetes.io" => true,
         _ => false,
     }
 }
@@ -515,6 +517,7 @@ mod tests {
             "aws.amazon.com/neurondevice",
             "amd.com/gpu",
             "habana.ai/gaudi",
+            "deviceclass.resource.kubernetes.io/gpu.nvidia.com",
         ] {
             assert!(is_accelerator(name) && is_counted(name), "{name}");
         }

@@ -361,6 +361,7 @@ impl<'a, 'w> Questions<'a, 'w> {
             ("after", long(clamp(usage.after))),
             ("limit", long(clamp(limits.limit))),
             ("ceiling", long(clamp(limits.ceiling))),
+            ("percentAfter", long(clamp(percent(usage.after, limits.limit)))),
             ("classAfter", long(clamp(usage.class_after))),
         ]);
         let optional = [("personAfter", usage.person_after), ("personClassAfter", usage.person_class_after)];
@@ -370,6 +371,14 @@ impl<'a, 'w> Questions<'a, 'w> {
         let subject = format!("{} {}", usage.after.saturating_sub(usage.used), usage.resource);
         let user = self.user.clone();
         self.push(user, Action::Consume, resource, context, subject, None, self.usage.clone(), Some(workload.clone()));
+    }
+}
+
+/// Rounded up, so that 80 is never more than four fifths; of nothing, anything is above every share.
+fn percent(amount: u64, whole: u64) -> u64 {
+    match whole {
+        0 => u64::MAX,
+        whole => u64::try_from((u128::from(amount) * 100).div_ceil(u128::from(whole))).unwrap_or(u64::MAX),
     }
 }
 

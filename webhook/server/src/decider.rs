@@ -28,6 +28,7 @@ pub struct Decider<L> {
     ledgers: Arc<Ledgers<L>>,
     lookup: Option<Arc<dyn Lookup>>,
     metrics: Option<Metrics>,
+    time: Option<jiff::Timestamp>,
 }
 
 /// What is left of the time when the ledger is given up: enough to answer and to write the record.
@@ -48,7 +49,7 @@ const MAX_LOOKUPS: usize = 4;
 impl<L: LedgerStore> Decider<L> {
     pub fn new(snapshot: Arc<ArcSwap<Snapshot>>, ledgers: Arc<L>) -> Self {
         let ledgers = Arc::new(Ledgers::new(ledgers, Arc::clone(&snapshot)));
-        Self { snapshot, ledgers, lookup: None, metrics: None }
+        Self { snapshot, ledgers, lookup: None, metrics: None, time: None }
     }
 
     /// Who reserves.
@@ -65,6 +66,15 @@ impl<L: LedgerStore> Decider<L> {
     /// Counts what is decided.
     pub fn with_metrics(self, metrics: Metrics) -> Self {
         Self { metrics: Some(metrics), ..self }
+    }
+
+    /// Stops the clock, for tests of what hangs on the hour; `None` lets it go on.
+    pub fn set_time(&mut self, time: Option<jiff::Timestamp>) {
+        self.time = time;
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        self.time.unwrap_or_else(jiff::Timestamp::now)
     }
 
     fn count(&self, record: &Record, started: Instant) {
@@ -120,7 +130,7 @@ impl<L: LedgerStore> Decider<L> {
     ) -> Evaluated {
         let mut asked = BTreeSet::new();
         loop {
-            let mut evaluation = pipeline::evaluate(review, phase, &snapshot, jiff::Timestamp::now());
+            let mut evaluation = pipeline::evaluate(review, phase, &snapshot, self.now());
             if phase == Phase::Validate {
                 judge_team_write(review, &snapshot, &mut evaluation);
             }
@@ -178,7 +188,7 @@ impl<L: LedgerStore> Decider<L> {
             name_of(endpoint),
             answer.verdict.clone(),
             answer.message(),
-            jiff::Timestamp::now(),
+            self.now(),
             pipeline::revisions(&snapshot),
         );
         self.count(&record, Instant::now());

@@ -1,9 +1,12 @@
 //! Jobs and CronJobs of `batch`.
 
+use serde_json::Value;
+
 use super::demand::{self, Count, Group};
 use super::json::Node;
 use super::workload::workload;
 use super::{Demand, FactsError, PodTemplate, Workload, pod_spec};
+use crate::json;
 use crate::vocabulary::Class;
 
 pub(super) fn read(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
@@ -36,6 +39,40 @@ fn job(spec: &Node<'_, '_>, suspended: bool) -> Result<(PodTemplate, Demand), Fa
 fn pods_at_once(spec: &Node<'_, '_>) -> Result<u64, FactsError> {
     let parallelism = spec.count("parallelism")?.unwrap_or(1);
     Ok(spec.count("completions")?.map_or(parallelism, |completions| parallelism.min(completions)))
+}
+
+/// How many pods a stored Job may still run at once: no more than are still to complete. Without `completions` no pod is
+/// started once one has succeeded.
+pub(super) fn left_to_run(job: &Value) -> u64 {
+    let number = |keys: &[&str]| json::at(job, keys).and_then(Value::as_u64);
+    let parallelism = number(&["spec", "parallelism"]).unwrap_or(1);
+    let completions = number(&["spec", "completions"]).unwrap_or(parallelism);
+    let ended = match json::text(job, &["spec", "completionMode"]) {
+        // Its `succeeded` may count indexes that it has lost since, when it was made smaller.
+        Some("Indexed") => ended_indexes(job, completions),
+        _ => number(&["status", "succeeded"]).unwrap_or(0),
+    };
+    completions.saturating_sub(ended)
+}
+
+/// Indexes below `completions` for which no pod will run any more, because one has succeeded or none may be tried again.
+fn ended_indexes(job: &Value, completions: u64) -> u64 {
+    let lists = ["completedIndexes", "failedIndexes"].map(|key| json::text(job, &["status", key]).unwrap_or_default());
+    let mut ranges: Vec<(u64, u64)> = lists.iter().flat_map(|list| list.split(',')).filter_map(range).collect();
+    ranges.sort_unstable();
+    let (mut ended, mut next) = (0, 0);
+    for (first, last) in ranges {
+        let (first, after) = (first.max(next), last.saturating_add(1).min(completions));
+        ended += after.saturating_sub(first);
+        next = next.max(after);
+    }
+    ended
+}
+
+/// `7`, or `0-3`. Anything else has not ended.
+fn range(text: &str) -> Option<(u64, u64)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some((first.parse().ok()?, last.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -90,6 +127,38 @@ mod tests {
             assert_eq!(cron_job.templates[0].pointer, "/spec/jobTemplate/spec/template");
         }
         Ok(())
+    }
+
+    /// Kueue's own table (`TestTerminalIndexesCount`): completed, failed, completions, ended.
+    #[test]
+    fn indexes_that_have_ended() {
+        for (completed, failed, completions, ended) in [
+            ("", "", 10, 0),
+            ("0-9", "", 0, 0),
+            ("0", "", 10, 1),
+            ("", "1", 10, 1),
+            ("0-4", "", 10, 5),
+            ("0-4,7,9-11", "", 10, 7),
+            ("0-2,7", "3-5,8", 10, 8),
+            ("0-4", "3-7", 10, 8),
+            ("0-9", "2-3", 10, 10),
+            ("0-8", "", 10, 9),
+            ("0-14", "", 10, 10),
+            ("5-19", "", 10, 5),
+            ("10-19", "", 10, 0),
+            ("", "5-19", 10, 5),
+            ("", "10-19", 10, 0),
+            ("", "4", 3, 0),
+            ("0-1", "2-19", 5, 5),
+            ("0-4", "", 3, 3),
+            ("3,5,7", "", 10, 3),
+            ("3,5,12", "", 10, 2),
+            ("abc,0-2", "", 10, 3),
+            ("3-1,18446744073709551615", "", 10, 0),
+        ] {
+            let job = json!({"status": {"completedIndexes": completed, "failedIndexes": failed}});
+            assert_eq!(ended_indexes(&job, completions), ended, "{completed:?} {failed:?} of {completions}");
+        }
     }
 
     #[test]

@@ -24,6 +24,8 @@ mod pod;
 mod pod_security;
 mod pod_spec;
 mod pytorch;
+#[cfg(test)]
+mod tables;
 mod volume;
 mod workload;
 mod workspace;
@@ -105,17 +107,11 @@ pub(crate) fn stored_demand(stored: &StoredObject) -> Amounts {
     let Ok(Facts::Workload(workload)) = extract(&kind_of(stored), &stored.object) else { return Amounts::new() };
     match (stored.meta.kind.as_str(), workload.templates.as_slice()) {
         ("Pod", [pod, ..]) => pod.per_pod.clone(),
-        ("Job", [template, ..]) => left_to_run(&stored.object, &workload.demand, template),
+        ("Job", [template, ..]) => {
+            workload.demand.floor.min(&template.per_pod.saturating_scale(job::left_to_run(&stored.object)))
+        }
         _ => workload.demand.floor,
     }
-}
-
-/// A Job runs no more pods than are still to complete.
-fn left_to_run(job: &Value, demand: &Demand, template: &PodTemplate) -> Amounts {
-    let number = |keys: &[&str]| crate::json::at(job, keys).and_then(Value::as_u64);
-    let left = number(&["spec", "completions"])
-        .map(|completions| completions.saturating_sub(number(&["status", "succeeded"]).unwrap_or(0)));
-    demand.floor.min(&template.per_pod.saturating_scale(left.unwrap_or(u64::MAX)))
 }
 
 pub(crate) fn class_of(stored: &StoredObject) -> Class {

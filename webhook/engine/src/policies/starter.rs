@@ -28,9 +28,17 @@ pub fn starter_files() -> Vec<SourceFile> {
     ]
 }
 
-/// Policies to start a file of one's own from. Not part of [`starter`]: an exemption holds only where a site wants it.
+/// Policies to start a file of one's own from. Not part of [`starter`]: each holds only where a site wants it.
 pub fn examples() -> Vec<SourceFile> {
-    vec![embedded!("examples/exempt-team-a-dev-shm-until-2027-03-01.cedar")]
+    vec![
+        embedded!("examples/borrow-at-night.cedar"),
+        embedded!("examples/contractors-off-p5.cedar"),
+        embedded!("examples/exempt-team-a-dev-shm-until-2027-03-01.cedar"),
+        embedded!("examples/last-fifth-for-high-priority.cedar"),
+        embedded!("examples/spaces-take-slices.cedar"),
+        embedded!("examples/spaces-two-gpus-leads-four.cedar"),
+        embedded!("examples/workload-cap.cedar"),
+    ]
 }
 
 /// The starter policies, loaded. Run it with 8 MiB of stack, like [`Policies::load`].

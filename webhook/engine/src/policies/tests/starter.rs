@@ -18,7 +18,7 @@ fn starter_policies_load() {
 fn examples_load_beside_them() {
     let files = [starter_files(), examples()].concat();
     let policies = Policies::load(&starter_schema(), &files).expect("to load");
-    assert_eq!(policies.infos().len(), starter().infos().len() + 1);
+    assert_eq!(policies.infos().len(), starter().infos().len() + 8);
     assert_eq!(policies.unknown_exemptions(), []);
 }
 
@@ -34,13 +34,17 @@ fn the_example_of_the_documentation_loads() {
 /// A file that is added to `policies/` and forgotten here would be shipped and never tested.
 #[test]
 fn every_shipped_file_is_embedded() {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies");
-    let shipped: BTreeSet<String> = std::fs::read_dir(directory)
-        .expect("the directory")
-        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-        .filter(|name| name.ends_with(".cedar"))
-        .collect();
-    assert_eq!(starter_files().into_iter().map(|file| file.path).collect::<BTreeSet<_>>(), shipped);
+    let paths = |files: Vec<SourceFile>| files.into_iter().map(|file| file.path).collect::<BTreeSet<_>>();
+    assert_eq!(paths(starter_files()), shipped("", ""));
+    assert_eq!(paths(examples()), shipped("/examples", "examples/"));
+}
+
+/// Policy files of a folder below `policies/`.
+fn shipped(folder: &str, prefix: &str) -> BTreeSet<String> {
+    let directory = format!("{}/../../policies{folder}", env!("CARGO_MANIFEST_DIR"));
+    let entries = std::fs::read_dir(directory).expect("the directory");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.ends_with(".cedar")).map(|name| format!("{prefix}{name}")).collect()
 }
 
 #[test]

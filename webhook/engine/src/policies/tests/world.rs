@@ -246,6 +246,7 @@ fn facts_of(action: Action, team: &str) -> Attributes {
             ("after", long(8)),
             ("limit", long(16)),
             ("ceiling", long(32)),
+            ("percentAfter", long(50)),
             ("classAfter", long(8)),
         ],
         Action::Exempt => vec![("policy", string("volume-kinds"))],
