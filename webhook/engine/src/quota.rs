@@ -39,7 +39,7 @@ use serde_json::{Map, Value};
 
 pub use self::balance::{Balance, Usage};
 pub use self::memory::{Memory, Revision};
-pub use self::observed::{Observed, rebuilt};
+pub use self::observed::{Observed, needs, rebuilt};
 pub use self::round::{Doubt, Known, Moment, PodSight, RootSight, Round, Stray, View, Waiter, Why, Word, round};
 use crate::amounts::Amounts;
 use crate::vocabulary::Class;

@@ -1,9 +1,12 @@
 //! What the watches show of one team, from the cluster that decisions read.
 
+use serde_json::Value;
+
 use super::memory::Revision;
 use super::round::{PodSight, RootSight, Stray, View};
 use super::{Adds, Entry, HeldPod, Ledger, Reservation};
-use crate::cluster::{Cluster, StoredObject, is_finished};
+use crate::amounts::Amounts;
+use crate::cluster::{Cluster, Meta, StoredObject, is_finished};
 use crate::facts::class_of;
 use crate::mutation::label;
 use crate::pipeline::{counted, reserves};
@@ -99,6 +102,12 @@ impl<'a> Observed<'a> {
             ..Entry::new(&root.meta.kind, &root.meta.namespace, &root.meta.name, class)
         }
     }
+}
+
+/// What a stored object needs of its team's quota.
+pub fn needs(object: Value, team: &Team) -> Amounts {
+    let meta = Meta::read(&object, None);
+    counted(StoredObject::new(meta, object).holds(), team)
 }
 
 /// A ledger made from what is stored, for one that was lost: every pod that runs, and for every root what it needs now.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::memory::{Elapsed, Memory, Proof, Revision, Standing};
+use super::memory::{Memory, Proof, Revision, Standing};
 use super::{Balance, Entry, Ledger, Reservation};
 use crate::amounts::Amounts;
 
@@ -152,6 +152,9 @@ pub fn round<W: Waiter>(
     }
     let ledger = writing.into_ledger();
     round.write = (ledger != known.ledger).then_some(ledger);
+    // Whoever holds without a write holds by what was read: that must not be old.
+    let held = round.words.iter().zip(waiting.iter()).any(|(word, waiter)| *word == Word::Held && !waiter.is_dry_run());
+    round.read_again |= held && round.write.is_none() && !known.fresh;
     round
 }
 

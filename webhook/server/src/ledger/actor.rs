@@ -14,12 +14,13 @@ use engine::cluster::{Cluster, is_finished};
 use engine::pipeline::{Consumption, Evaluation};
 use engine::quota::{
     Balance, Doubt, Known, Ledger, Memory, Moment, Observed, PodSight, Reservation, Revision, RootSight, Round, Stray,
-    View, Waiter, Why, Word, rebuilt, round,
+    View, Waiter, Why, Word, needs, rebuilt, round,
 };
 use engine::review::Review;
 use engine::snapshot::Snapshot;
 use engine::team::{QuotaMode, Team};
 use futures::future::join_all;
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
@@ -418,15 +419,22 @@ impl<S: LedgerStore> Actor<S> {
         let found = join_all(asked).await;
         for (doubt, found) in doubts.iter().zip(found) {
             match found {
-                Ok(Ok(object)) => {
-                    let runs = object.is_some_and(|object| !is_finished(&object));
-                    self.memory.learn(&doubt.uid, runs, doubt.is_stray);
-                }
+                Ok(Ok(Some(object))) if !is_finished(&object) => self.learn(doubt, object),
+                Ok(Ok(_)) => self.memory.learn(&doubt.uid, false, doubt.is_stray),
                 Ok(Err(error)) => return Err(Unavailable(error.to_string())),
                 Err(_) => return Err(Unavailable("no answer in time".to_owned())),
             }
         }
         Ok(())
+    }
+
+    /// Something runs; of a root the size as it is stored is worth more than what a watch shows.
+    fn learn(&mut self, doubt: &Doubt, object: Value) {
+        let snapshot = self.shared.snapshots.load();
+        match snapshot.teams.named(&self.team).filter(|_| doubt.kind != "Pod") {
+            Some(team) => self.memory.learn_floor(&doubt.uid, needs(object, team)),
+            None => self.memory.learn(&doubt.uid, true, doubt.is_stray),
+        }
     }
 
     /// Whether the ledger may be drawn on; ends its settling when the time has come.
