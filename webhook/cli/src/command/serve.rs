@@ -12,17 +12,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
-use engine::policies::{SourceFile, starter_schema};
-use engine::snapshot::Snapshot;
 use server::cluster::governor::Reports;
 use server::decider::Decider;
 use server::ledger::InMemory;
 use server::metrics::Metrics;
-use server::policy_directory::{self, PolicyDirectory};
+use server::policy_directory::{self, Audience, Standing};
 use server::{Check, Gate, Readiness, Server, decision_log, listen, runtime};
 use tokio::sync::watch;
 
-use crate::inputs::{Inputs, read};
+use crate::inputs::Inputs;
+use cluster::Told;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -45,7 +44,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     // The decision log has standard output; everything else goes to standard error.
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
     let place = cluster.place()?;
-    let policies = reloading(&inputs)?;
+    // A directory of policies is followed; the embedded ones cannot change.
+    let policies = inputs.policy_directory()?;
     let loaded = place.inputs(inputs)?.load()?;
     let readiness = Readiness::requiring([Check::Certificate, Check::Policies, Check::State]);
     let sink = match &log {
@@ -61,20 +61,26 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let (trust, trusted) = watch::channel(None);
         let reports = Arc::new(Reports::default());
         let resolver = certificate.serve(connected.as_ref(), trust, Arc::clone(&reports), readiness.clone()).await?;
-        let counters = Arc::new(policy_directory::Counters::default());
+        let audience = Audience {
+            readiness: readiness.clone(),
+            counters: Arc::default(),
+            standing: watch::Sender::new(Standing::current()),
+        };
         if let Some(policies) = policies {
-            follow(policies, &snapshots, &readiness, Arc::clone(&counters));
+            let (snapshots, audience) = (Arc::clone(&snapshots), audience.clone());
+            tokio::spawn(policy_directory::follow(policies, snapshots, audience, policy_directory::LOOK_EVERY));
         }
         let mut counted = vec![
             sources::readiness(readiness.clone()),
             sources::log(log.clone()),
             sources::certificate(Arc::clone(&resolver)),
-            sources::policies(counters),
+            sources::policies(Arc::clone(&audience.counters)),
         ];
         let decider = Decider::new(Arc::clone(&snapshots), ledgers);
         let decider = match connected {
             Some(connected) => {
-                let running = connected.start(snapshots, readiness.clone(), trusted, Arc::clone(&reports));
+                let told = Told { trust: trusted, policies: audience.standing.subscribe() };
+                let running = connected.start(snapshots, readiness.clone(), told, Arc::clone(&reports));
                 counted.push(sources::cluster(running.state, reports));
                 decider.with_lookup(running.lookup)
             }
@@ -99,29 +105,4 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     // Longer than any write to a healthy disk; what is still unwritten then is lost, and the exit says so.
     writer.close(Duration::from_secs(5)).map_err(|_| anyhow::anyhow!("the decision log was not written out"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// A directory of policies is followed; the embedded ones cannot change.
-fn reloading(inputs: &Inputs) -> Result<Option<PolicyDirectory>> {
-    let Some(directory) = inputs.policies.clone() else { return Ok(None) };
-    let schema = match &inputs.schema {
-        Some(path) => SourceFile::new(path.display().to_string(), read(path)?),
-        None => starter_schema(),
-    };
-    Ok(Some(PolicyDirectory { directory, schema }))
-}
-
-fn follow(
-    policies: PolicyDirectory,
-    snapshots: &Arc<ArcSwap<Snapshot>>,
-    readiness: &Readiness,
-    counters: Arc<policy_directory::Counters>,
-) {
-    tokio::spawn(policy_directory::follow(
-        policies,
-        Arc::clone(snapshots),
-        readiness.clone(),
-        counters,
-        policy_directory::LOOK_EVERY,
-    ));
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  API server --watch--> watches --> index --publish--> Snapshot --> Decider <--lookup-- (one GET for what is missing)
 //!       ^                              |
-//!       |                              +--> governor --> webhook configurations, status of Teams
+//!       |                              +--> governor --> webhook configurations, status of Teams, Events
 //!       +--<-- Secret: authority and serving certificate --> Resolver
 //! ```
 //!
@@ -12,6 +12,7 @@
 pub mod governor;
 pub mod index;
 pub mod lookup;
+pub mod policy_report;
 pub mod publish;
 pub mod resources;
 pub mod secret;
@@ -32,6 +33,7 @@ use kube::Client;
 use tokio::sync::watch;
 
 use crate::Readiness;
+use crate::policy_directory::Standing;
 use governor::{Governor, Reports, Trust};
 use index::Index;
 use lookup::{ApiLookup, Lookup};
@@ -88,6 +90,8 @@ pub struct Options {
     /// Where API servers find the gate; `None` leaves the webhook configurations and the Teams' status alone.
     pub target: Option<Target>,
     pub trust: watch::Receiver<Option<Trust>>,
+    /// How the policies stand that this replica decides by; the Teams are told.
+    pub policies: watch::Receiver<Standing>,
     pub reports: Arc<Reports>,
 }
 
@@ -103,7 +107,7 @@ pub struct Running {
 /// Starts everything and returns at once; [`crate::Check::State`] passes when the cluster is known. Call it within a
 /// runtime: its tasks end with that.
 pub fn start(options: Options) -> Running {
-    let Options { api_server, snapshots, readiness, target, trust, reports } = options;
+    let Options { api_server, snapshots, readiness, target, trust, policies, reports } = options;
     let config = Arc::clone(&snapshots.load().config);
     let known = Arc::new(ArcSwap::from_pointee(Resources::new(resources::built_in())));
     let state = Arc::new(State::new(Index::new(Arc::clone(&config))));
@@ -117,7 +121,8 @@ pub fn start(options: Options) -> Running {
         tokio::spawn(watches.follow_definitions());
         tokio::spawn(publish::publish(Arc::clone(&state), snapshots, readiness.clone()));
         if let Some(target) = target {
-            governor::govern(Governor { api_server, config, target, state, readiness, trust, reports }).await;
+            let governor = Governor { api_server, config, target, state, readiness, trust, policies, reports };
+            governor::govern(governor).await;
         }
     });
     running
