@@ -115,6 +115,39 @@ pub struct GovernedTeam {
     pub limit: Option<String>,
 }
 
+/// Teams that are not as whoever wrote them meant it, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// An older one, or the cluster, has what they declare.
+    pub conflicting: Vec<String>,
+    /// They cannot be read.
+    pub unusable: Vec<String>,
+    /// The object is gone, and pods of it are left.
+    pub vanished: Vec<String>,
+}
+
+/// How many names a sentence has room for.
+const NAMED: usize = 5;
+
+impl Trouble {
+    /// For whoever is on call; `None` without trouble.
+    pub fn note(&self) -> Option<String> {
+        let Self { conflicting, unusable, vanished } = self;
+        let part = |what: &str, names: &[String]| {
+            let more = if names.len() > NAMED { ", ..." } else { "" };
+            let first = &names[..names.len().min(NAMED)];
+            (!names.is_empty()).then(|| format!("{what}: {}{more}", first.join(", ")))
+        };
+        let parts = [
+            part("Teams that declare what others have", conflicting),
+            part("Teams that cannot be used", unusable),
+            part("Teams that are gone with pods left", vanished),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+}
+
 /// How a watch stands: plain numbers for whoever shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchReport {
@@ -241,6 +274,16 @@ impl Index {
             teams: self.teams.values().map(|seen| self.governed(seen)).collect(),
             vanished: self.vanished().collect(),
             teams_version: self.teams_version,
+        }
+    }
+
+    pub fn trouble(&self) -> Trouble {
+        let unusable = self.teams.values().filter(|seen| seen.served.unusable.is_some());
+        let vanished: BTreeSet<&String> = self.gone.keys().map(|(team, _)| team).collect();
+        Trouble {
+            conflicting: self.resolved.conflicts.keys().cloned().collect(),
+            unusable: unusable.map(|seen| seen.served.name.clone()).collect(),
+            vanished: vanished.into_iter().cloned().collect(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use certs::Resolver;
 use server::cluster::governor::Reports;
+use server::cluster::index::Trouble;
 use server::cluster::publish::State;
 use server::metrics::{Reading, Source};
 use server::policy_directory::Counters;
@@ -77,6 +78,7 @@ pub(super) fn cluster(state: Arc<State>, reports: Arc<Reports>) -> Source {
                 load(&reports.governed_namespaces),
             ),
         ];
+        readings.extend(troubled(&state.index().trouble()));
         let report = state.index().report();
         let of_kind =
             |name: &'static str, help: &'static str, value: &dyn Fn(&server::cluster::index::WatchReport) -> u64| {
@@ -94,4 +96,14 @@ pub(super) fn cluster(state: Arc<State>, reports: Arc<Reports>) -> Source {
             .extend(of_kind("watch_lists", "Lists of a watch; more than one: it started over", &|watch| watch.lists));
         readings
     })
+}
+
+fn troubled(Trouble { conflicting, unusable, vanished }: &Trouble) -> impl Iterator<Item = Reading> {
+    let reading = |(trouble, names): (&str, &Vec<String>)| Reading {
+        name: "teams_in_trouble",
+        help: "Teams that are not as they were meant: their status says why",
+        label: Some(("trouble", trouble.to_owned())),
+        value: number(names.len() as u64),
+    };
+    [("conflict", conflicting), ("unusable", unusable), ("vanished", vanished)].map(reading).into_iter()
 }
