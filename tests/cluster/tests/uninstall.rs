@@ -3,8 +3,17 @@
 
 use cluster::{
     CERTIFICATE, Cluster, GATE, Replicas, TEAM_A, until,
-    workloads::{create, in_namespace, job, job_ends, running},
+    workloads::{create, deployment, in_namespace, job, job_ends, running},
 };
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::Pod,
+};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+
+const STAMP: &str = "cedargate.dev/submitted-by";
+const PERSON: &str = "cedargate.dev/person";
+const TEAM: &str = "cedargate.dev/team";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_helm_uninstall_nothing_of_the_gate_remains_and_creates_work() {
@@ -16,6 +25,9 @@ async fn after_helm_uninstall_nothing_of_the_gate_remains_and_creates_work() {
         create(&cluster, &cluster.people.alice, &job(name, command)).await.success().expect("is admitted");
     }
     running(&root, TEAM_A, "batch.kubernetes.io/job-name=running").await.expect("runs");
+    create(&cluster, &cluster.people.alice, &deployment("served")).await.success().expect("is admitted");
+    let of_alice = running(&root, TEAM_A, "app=served").await.expect("runs");
+    assert!(of_alice.labels().contains_key(PERSON), "{:?}", of_alice.metadata);
     intruder_submits(&cluster, "refused").await.expect_err("the gate is there");
 
     // While it runs, as Helm does it: it takes the configurations first, and the pods end last.
@@ -38,6 +50,7 @@ async fn after_helm_uninstall_nothing_of_the_gate_remains_and_creates_work() {
     // Again, and this time whoever answers is gone before the configurations are.
     let mut replicas = Replicas::start(&cluster, 3).await.expect("what was left is no obstacle");
     intruder_submits(&cluster, "refused").await.expect_err("the gate is there");
+    what_is_left_of_an_earlier_install_goes_on(&cluster, &root, &of_alice).await;
     replicas.kill_all();
     uninstall(&cluster).await;
     nothing_remains(&cluster).await;
@@ -53,6 +66,36 @@ async fn after_helm_uninstall_nothing_of_the_gate_remains_and_creates_work() {
     everything_is_as_without_a_gate(&cluster, "third").await;
 }
 
+/// The Deployment still carries the stamp of then, and the deployment controller hands it down to what is made now. Nobody
+/// knows who wrote it meanwhile: the work is the team's.
+async fn what_is_left_of_an_earlier_install_goes_on(cluster: &Cluster, root: &Client, before: &Pod) {
+    let alice = &cluster.people.alice;
+    let deployments: Api<Deployment> = Api::namespaced(root.clone(), TEAM_A);
+    let stamp = deployments.get("served").await.expect("is there").annotations().get(STAMP).cloned();
+    assert!(stamp.is_some_and(|stamp| stamp.contains("alice.martin@example.com")));
+    for arguments in [
+        ["rollout", "restart", "deployment/served"].as_slice(),
+        &["rollout", "status", "deployment/served", "--timeout=60s"],
+        // One more round of the controller, which copies the stamp in each.
+        &["scale", "deployment/served", "--replicas=2"],
+        &["rollout", "status", "deployment/served", "--timeout=60s"],
+    ] {
+        let done = cluster.kubectl(alice, arguments, "").await.expect("kubectl runs");
+        done.success().unwrap_or_else(|error| panic!("{arguments:?}: {error:#}"));
+    }
+    let pods: Api<Pod> = Api::namespaced(root.clone(), TEAM_A);
+    let pods = pods.list(&ListParams::default().labels("app=served")).await.expect("lists").items;
+    let after: Vec<_> = pods.iter().filter(|pod| pod.uid() != before.uid()).collect();
+    assert_eq!(after.len(), 2, "{after:?}");
+    for pod in after {
+        assert_eq!(pod.labels().get(TEAM).map(String::as_str), Some("team-a"), "{:?}", pod.metadata);
+        assert_eq!(pod.labels().get(PERSON), None);
+        let sets = pod.owner_references().iter().map(|owner| owner.name.clone()).collect::<Vec<_>>();
+        let set = Api::<ReplicaSet>::namespaced(root.clone(), TEAM_A).get(&sets[0]).await.expect("is there");
+        assert_eq!(set.annotations().get(STAMP).map(String::as_str), Some(r#"{"team":"team-a"}"#));
+    }
+}
+
 async fn uninstall(cluster: &Cluster) {
     let uninstalled = cluster.helm(&cluster.callers.root, &["uninstall", "cedargate", "--namespace", GATE]).await;
     uninstalled.expect("helm runs").success().expect("uninstalls");
@@ -64,7 +107,11 @@ async fn nothing_remains(cluster: &Cluster) {
     let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,clusterrolebindings";
     let in_namespace = "configmaps,deployments,pods,roles,rolebindings,secrets,serviceaccounts,services";
     let mut left = String::new();
-    for arguments in [vec!["get", kinds, "-o", "name"], vec!["get", in_namespace, "-n", GATE, "-o", "name"]] {
+    for arguments in [
+        vec!["get", kinds, "-o", "name"],
+        vec!["get", in_namespace, "-n", GATE, "-o", "name"],
+        vec!["get", "roles,rolebindings", "-n", "default", "-o", "name"],
+    ] {
         let shown = cluster.kubectl(&cluster.callers.root, &arguments, "").await.expect("kubectl runs");
         left.push_str(&shown.success().expect("lists"));
     }
