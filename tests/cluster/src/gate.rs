@@ -49,10 +49,19 @@ const ACCOUNT: &str = "111122223333";
 /// What a cluster holds before the first replica runs, and how one is started.
 #[derive(Debug, Clone)]
 pub struct Release {
-    url: String,
+    target: Target,
     identity: Identity,
     config: PathBuf,
     program: PathBuf,
+}
+
+/// How API servers find the gate.
+#[derive(Debug, Clone)]
+enum Target {
+    /// Outside the cluster.
+    Url(String),
+    /// By the chart's Service, behind which it listens here.
+    Service(SocketAddr),
 }
 
 /// One gate, with the starter policies or those of a directory. Ends when dropped.
@@ -65,13 +74,31 @@ impl Release {
     /// `helm install`, as the platform's administrator, for a gate that API servers find at `url`; with the teams of
     /// `policies/teams`, and the service accounts that those name.
     pub async fn install(cluster: &Cluster, url: &str) -> Result<Self> {
+        Self::install_for(cluster, Target::Url(url.to_owned())).await
+    }
+
+    /// The same, with the chart as it is by default: API servers find the gate by its Service. The chart's Deployment runs
+    /// nothing here; the one endpoint is `listen`, which must not be on loopback.
+    pub async fn install_behind_its_service(cluster: &Cluster, listen: SocketAddr) -> Result<Self> {
+        let release = Self::install_for(cluster, Target::Service(listen)).await?;
+        let (admin, root) = (&cluster.people.admin, &cluster.callers.root);
+        let scale = ["scale", "--namespace", NAMESPACE, "deployment", NAME, "--replicas=0"];
+        cluster.kubectl(admin, &scale, "").await?.success()?;
+        let no_pods = ["wait", "--for=delete", "pod", "--all", "--namespace", NAMESPACE, "--timeout=60s"];
+        cluster.kubectl(root, &no_pods, "").await?.success()?;
+        let slice = endpoint_slice(NAME, listen).to_string();
+        cluster.kubectl(root, &["apply", "-f", "-"], &slice).await?.success()?;
+        Ok(release)
+    }
+
+    async fn install_for(cluster: &Cluster, target: Target) -> Result<Self> {
         let program = spawn_blocking(program).await??;
         let root = cluster.callers.root.client().await?;
         for (namespace, account) in [(TEAM_A, "team-a"), (TEAM_B, "team-b")] {
             add_service_account(&root, namespace, account).await?;
         }
         let values = cluster.directory().join("values.json");
-        fs::write(&values, values_for(url)?.to_string())?;
+        fs::write(&values, values_for(&target)?.to_string())?;
         let (chart, values) =
             (repository().join("charts/cedargate").display().to_string(), values.display().to_string());
         let arguments = ["install", NAME, &chart, "--namespace", NAMESPACE, "--create-namespace", "--values", &values];
@@ -79,7 +106,7 @@ impl Release {
         let config = cluster.directory().join("cedargate.yaml");
         fs::write(&config, configuration(&root).await?)?;
         let identity = cluster.service_account(NAMESPACE, NAME, None).await?;
-        Ok(Self { url: url.to_owned(), identity, config, program })
+        Ok(Self { target, identity, config, program })
     }
 
     pub fn program(&self) -> &Path {
@@ -88,12 +115,16 @@ impl Release {
 
     /// For one replica.
     pub fn arguments(&self, listen: SocketAddr) -> Vec<String> {
+        let target = match &self.target {
+            Target::Url(url) => format!("--webhook-url={url}"),
+            Target::Service(_) => format!("--service={NAMESPACE}/{NAME}"),
+        };
         vec![
             "serve".to_owned(),
             format!("--listen={listen}"),
             format!("--kubeconfig={}", self.identity.kubeconfig().display()),
             format!("--config={}", self.config.display()),
-            format!("--webhook-url={}", self.url),
+            target,
             format!("--certificate-secret={NAMESPACE}/cedargate-certificate"),
         ]
     }
@@ -115,7 +146,12 @@ impl Release {
 
     /// Asks the gate's own endpoints, trusting whom API servers are told to trust.
     fn client(&self, authority_pem: &[u8]) -> Result<Client> {
-        let mut config = Config::new(self.url.parse()?);
+        let (url, name) = match &self.target {
+            Target::Url(url) => (url.clone(), None),
+            Target::Service(listen) => (format!("https://{listen}"), Some(format!("{NAME}.{NAMESPACE}.svc"))),
+        };
+        let mut config = Config::new(url.parse()?);
+        config.tls_server_name = name;
         config.root_cert = Some(certificates(authority_pem)?);
         config.proxy_url = None;
         Ok(Client::try_from(config)?)
@@ -191,7 +227,7 @@ async fn add_service_account(root: &Client, namespace: &str, name: &str) -> Resu
     Ok(())
 }
 
-fn values_for(url: &str) -> Result<Value> {
+fn values_for(target: &Target) -> Result<Value> {
     let teams = ["platform", "team-a", "team-b"].map(|name| -> Result<Value> {
         let file = repository().join(format!("policies/teams/{name}.yaml"));
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -199,7 +235,28 @@ fn values_for(url: &str) -> Result<Value> {
         Ok(json!({ "name": name, "spec": team["spec"] }))
     });
     let teams: Vec<Value> = teams.into_iter().collect::<Result<_>>()?;
-    Ok(json!({ "external": { "url": url }, "config": { "accounts": [ACCOUNT] }, "teams": teams }))
+    let mut values = json!({ "config": { "accounts": [ACCOUNT] }, "teams": teams });
+    match target {
+        Target::Url(url) => values["external"] = json!({ "url": url }),
+        Target::Service(_) => values["image"] = json!({ "repository": "registry.example.com/cedargate" }),
+    }
+    Ok(values)
+}
+
+/// The endpoint of a Service in the chart's namespace, beside those that the endpoints controller keeps.
+pub fn endpoint_slice(service: &str, listen: SocketAddr) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": format!("{service}-of-the-test"),
+            "namespace": NAMESPACE,
+            "labels": { "kubernetes.io/service-name": service },
+        },
+        "addressType": if listen.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{ "addresses": [listen.ip()], "conditions": { "ready": true } }],
+        "ports": [{ "name": "https", "protocol": "TCP", "port": listen.port() }],
+    })
 }
 
 /// What a pod of the chart would have mounted.

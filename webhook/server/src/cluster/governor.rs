@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::config::Config;
-use engine::team::served::ServedTeam;
 use futures::{StreamExt, pin_mut, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
@@ -368,13 +367,13 @@ fn held_by_both([mutating, validating]: &[Live; 2]) -> BTreeSet<String> {
     validating.namespaces.intersection(&mutating.namespaces).cloned().collect()
 }
 
-/// Teams that had vanished before this process began, as the configuration remembers them.
-pub async fn remembered(client: &Client) -> kube::Result<Vec<ServedTeam>> {
+/// What the configuration remembers of the time before this process began.
+pub async fn remembered(client: &Client) -> kube::Result<Live> {
     let api: Api<DynamicObject> =
         Api::all_with(client.clone(), &kube::api::ApiResource::erase::<ValidatingWebhookConfiguration>(&()));
     let found = api.get_opt(webhooks::NAME).await?;
-    let live = found.and_then(|found| serde_json::to_value(found).ok()).map(|found| Live::read(&found));
-    Ok(live.map(|live| live.vanished).unwrap_or_default())
+    let found = found.and_then(|found| serde_json::to_value(found).ok());
+    Ok(found.map(|found| Live::read(&found)).unwrap_or_default())
 }
 
 /// Whoever edits or replaces a configuration is answered at once.

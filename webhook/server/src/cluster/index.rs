@@ -96,6 +96,8 @@ pub struct Governance {
     pub label_keys: BTreeSet<String>,
     pub teams: Vec<GovernedTeam>,
     pub vanished: Vec<ServedTeam>,
+    /// What would be left of the others.
+    pub left: Vec<ServedTeam>,
     pub teams_version: u64,
 }
 
@@ -200,14 +202,17 @@ impl Index {
         }
     }
 
-    /// Teams that had vanished before this process began.
-    pub fn remember(&mut self, vanished: impl IntoIterator<Item = ServedTeam>, now: Timestamp) {
-        for last in vanished {
+    /// What would be left of the Teams that there were before this process began, and the version that this was taken from.
+    /// Call it before they are listed: those that are there say so themselves, and the others have vanished meanwhile. The
+    /// list is the younger one, and with it this replica has seen all that whoever wrote the version had.
+    pub fn remember(&mut self, left: impl IntoIterator<Item = ServedTeam>, teams_version: u64, now: Timestamp) {
+        for last in left {
             for namespace in last.spec.namespaces.clone() {
                 let gone = Gone { last: last.clone(), since: now };
                 self.gone.entry((last.name.clone(), namespace)).or_insert(gone);
             }
         }
+        self.teams_version = self.teams_version.max(teams_version);
         self.resolve(now);
     }
 
@@ -273,6 +278,7 @@ impl Index {
             label_keys: teams.iter().flat_map(|team| team.spec.labels.keys().cloned()).collect(),
             teams: self.teams.values().map(|seen| self.governed(seen)).collect(),
             vanished: self.vanished().collect(),
+            left: self.teams.values().map(|seen| self.left(seen)).collect(),
             teams_version: self.teams_version,
         }
     }
@@ -299,6 +305,11 @@ impl Index {
             last_event: watch.last_event,
         };
         self.watches.iter().map(report).collect()
+    }
+
+    fn left(&self, SeenTeam { served, .. }: &SeenTeam) -> ServedTeam {
+        let kept = self.resolved.teams.named(&served.name).map(|team| team.spec.namespaces.iter().cloned().collect());
+        served.vanish(kept.unwrap_or_default())
     }
 
     fn governed(&self, seen: &SeenTeam) -> GovernedTeam {
@@ -516,6 +527,11 @@ mod tests {
         })
     }
 
+    fn versioned(mut object: Value, version: u64) -> Value {
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        object
+    }
+
     fn namespace(name: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": name}})
     }
@@ -697,7 +713,7 @@ mod tests {
     fn what_had_vanished_before_the_start_is_remembered_until_a_team_says_otherwise() {
         let last = ServedTeam::read(&team("a", &[PODS_OF]));
         let mut fed = Fed::new();
-        fed.0.remember([last.vanish([PODS_OF.to_owned()].into())], at(0));
+        fed.0.remember([last.vanish([PODS_OF.to_owned()].into())], 0, at(0));
         fed.list(KindName::teams(), &[]);
         fed.list(KindName::pods(), &[pod("p", "1")]);
         fed.list(KindName::namespaces(), &[namespace(PODS_OF)]);
@@ -706,6 +722,41 @@ mod tests {
         fed.team(Event::Apply(team("a", &[PODS_OF])), at(61));
         assert_eq!(fed.owner(PODS_OF), Some(("a", false)));
         assert!(fed.0.governance().vanished.is_empty());
+    }
+
+    #[test]
+    fn a_team_that_went_while_nobody_ran_has_vanished_and_is_let_go_with_its_pods() {
+        let before = Fed::listed(&[team("a", &[PODS_OF]), team("b", &["ns-b"])], &[pod("p", "1")]);
+        let Governance { left, teams_version, vanished, .. } = before.0.governance();
+        assert_eq!((left.len(), vanished.len(), teams_version), (2, 0, 10));
+
+        let mut fed = Fed::new();
+        fed.0.remember(left, teams_version, at(100));
+        fed.list(KindName::teams(), &[versioned(team("b", &["ns-b"]), 9)]);
+        fed.list(KindName::pods(), &[pod("p", "1")]);
+        fed.list(KindName::namespaces(), &[namespace(PODS_OF), namespace("ns-b")]);
+        fed.0.tidy(at(160));
+        assert_eq!((fed.owner(PODS_OF), fed.owner("ns-b")), (Some(("a", true)), Some(("b", false))));
+        let Governance { namespaces, teams_version, .. } = fed.0.governance();
+        assert_eq!((namespaces.len(), teams_version), (2, 10));
+
+        fed.pod(Event::Delete(pod("p", "1")));
+        fed.0.tidy(at(161));
+        let after = fed.0.governance();
+        assert_eq!(
+            (after.namespaces, after.teams_version),
+            (["ns-b".to_owned()].into(), 10),
+            "not behind: it takes away"
+        );
+    }
+
+    /// The Team that came last was the one that went: no Team that is left has its version.
+    #[test]
+    fn who_has_listed_all_teams_is_not_behind_the_one_that_is_gone() {
+        let mut fed = Fed::new();
+        fed.0.remember([], 50, at(0));
+        fed.list(KindName::teams(), &[versioned(team("b", &["ns-b"]), 9)]);
+        assert_eq!(fed.0.governance().teams_version, 50);
     }
 
     #[test]

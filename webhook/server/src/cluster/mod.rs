@@ -40,7 +40,7 @@ use lookup::{ApiLookup, Lookup};
 use publish::State;
 use resources::Resources;
 use watches::Watches;
-use webhooks::Target;
+use webhooks::{Live, Target};
 
 /// How long to wait before asking an API server again that did not answer at the start.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
@@ -137,7 +137,10 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
 async fn remember(api_server: &ApiServer, state: &State) {
     loop {
         match governor::remembered(&api_server.client()).await {
-            Ok(vanished) => return state.change(|index| index.remember(vanished, Timestamp::now())),
+            Ok(Live { vanished, left, teams_version, .. }) => {
+                let left = vanished.into_iter().chain(left);
+                return state.change(|index| index.remember(left, teams_version, Timestamp::now()));
+            }
             Err(error) => {
                 tracing::warn!(error = chain(&error), "cannot read the webhook configuration");
                 tokio::time::sleep(RETRY_EVERY).await;
