@@ -167,14 +167,14 @@ pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0").context("no free port")?.local_addr()?.port())
 }
 
-/// An address of this machine that is not loopback's: an EndpointSlice takes no other.
+/// An address of this machine that is not loopback's: endpoints take no other.
 pub fn own_address() -> Result<IpAddr> {
     let asking = UdpSocket::bind("0.0.0.0:0").context("cannot bind")?;
     // Nothing is sent: the kernel says from which address it would be.
     let routed = asking.connect("198.51.100.1:9").and_then(|()| asking.local_addr());
     let address = routed.ok().map(|address| address.ip()).filter(|address| !address.is_loopback());
     address.context(
-        "this machine has no address but loopback's, which no EndpointSlice may hold: run it where there is a network",
+        "this machine has no address but loopback's, which no endpoint may have: run it where there is a network",
     )
 }
 

@@ -77,17 +77,16 @@ impl Release {
         Self::install_for(cluster, Target::Url(url.to_owned())).await
     }
 
-    /// The same, with the chart as it is by default: API servers find the gate by its Service. The chart's Deployment runs
-    /// nothing here; the one endpoint is `listen`, which must not be on loopback.
+    /// The same, with the chart as it is by default: API servers find the gate by its Service. The pods of its Deployment run
+    /// nothing here, so that the Service selects none; its one endpoint is `listen`, which must not be on loopback.
     pub async fn install_behind_its_service(cluster: &Cluster, listen: SocketAddr) -> Result<Self> {
         let release = Self::install_for(cluster, Target::Service(listen)).await?;
-        let (admin, root) = (&cluster.people.admin, &cluster.callers.root);
-        let scale = ["scale", "--namespace", NAMESPACE, "deployment", NAME, "--replicas=0"];
-        cluster.kubectl(admin, &scale, "").await?.success()?;
-        let no_pods = ["wait", "--for=delete", "pod", "--all", "--namespace", NAMESPACE, "--timeout=60s"];
-        cluster.kubectl(root, &no_pods, "").await?.success()?;
-        let slice = endpoint_slice(NAME, listen).to_string();
-        cluster.kubectl(root, &["apply", "-f", "-"], &slice).await?.success()?;
+        let root = &cluster.callers.root;
+        let no_selector = r#"[{"op": "remove", "path": "/spec/selector"}]"#;
+        let patch = ["patch", "--namespace", NAMESPACE, "service", NAME, "--type=json", "--patch", no_selector];
+        cluster.kubectl(root, &patch, "").await?.success()?;
+        let only = endpoints(NAME, Some(listen)).to_string();
+        cluster.kubectl(root, &["apply", "--server-side", "--force-conflicts", "-f", "-"], &only).await?.success()?;
         Ok(release)
     }
 
@@ -243,19 +242,17 @@ fn values_for(target: &Target) -> Result<Value> {
     Ok(values)
 }
 
-/// The endpoint of a Service in the chart's namespace, beside those that the endpoints controller keeps.
-pub fn endpoint_slice(service: &str, listen: SocketAddr) -> Value {
+/// The endpoints of a Service in the chart's namespace. This version's API server reads them here, not in EndpointSlices.
+pub fn endpoints(service: &str, listen: Option<SocketAddr>) -> Value {
+    let subset = |listen: SocketAddr| {
+        let ports = json!([{ "name": "https", "protocol": "TCP", "port": listen.port() }]);
+        json!({ "addresses": [{ "ip": listen.ip() }], "ports": ports })
+    };
     json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": format!("{service}-of-the-test"),
-            "namespace": NAMESPACE,
-            "labels": { "kubernetes.io/service-name": service },
-        },
-        "addressType": if listen.is_ipv4() { "IPv4" } else { "IPv6" },
-        "endpoints": [{ "addresses": [listen.ip()], "conditions": { "ready": true } }],
-        "ports": [{ "name": "https", "protocol": "TCP", "port": listen.port() }],
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": { "name": service, "namespace": NAMESPACE },
+        "subsets": listen.map(subset).into_iter().collect::<Vec<_>>(),
     })
 }
 

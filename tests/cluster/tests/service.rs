@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 
 use cluster::{
-    Cluster, Process, Release, TEAM_A, endpoint_slice, free_port, own_address, until,
-    workloads::{create, in_namespace, job, running},
+    Cluster, Process, Release, TEAM_A, endpoints, free_port,
+    manifests::{in_namespace, job, job_that},
+    own_address, until,
+    workloads::{create, running},
 };
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use kube::{Api, Client, ResourceExt};
@@ -25,17 +27,15 @@ async fn the_gate_is_found_and_believed_by_its_service() {
     release.governs(&cluster).await.unwrap_or_else(|error| panic!("{error:#}: {}", gate.tail()));
 
     let bundle = only_by_service(&root).await;
-    create(&cluster, &cluster.people.alice, &job("by-service", &["sleep", "infinity"]))
-        .await
-        .success()
-        .expect("admits");
+    create(&cluster, &cluster.people.alice, &job("by-service")).await.success().expect("admits");
     let pod = running(&root, TEAM_A, "batch.kubernetes.io/job-name=by-service").await.expect("runs");
     assert!(pod.labels().contains_key("cedargate.dev/person"), "it was asked: {:?}", pod.metadata);
-    let refused = create(&cluster, &cluster.people.intruder, &in_namespace(job("refused", &["train"]), TEAM_A)).await;
+    let refused =
+        create(&cluster, &cluster.people.intruder, &in_namespace(job_that("refused", &["train"]), TEAM_A)).await;
     assert!(refused.stderr.contains("denied the request"), "{}", refused.stderr);
 
     another_service_before_the_same_gate_is_not_believed(&cluster, listen, &bundle).await;
-    without_an_endpoint_nothing_is_admitted(&cluster, listen).await;
+    the_endpoint_moves(&cluster, &release, gate).await;
 }
 
 /// Gives whom the API server is told to trust.
@@ -80,7 +80,7 @@ async fn another_service_before_the_same_gate_is_not_believed(cluster: &Cluster,
             "admissionReviewVersions": ["v1"],
         }],
     });
-    for manifest in [other, endpoint_slice("other", listen), configuration] {
+    for manifest in [other, endpoints("other", Some(listen)), configuration] {
         apply(cluster, &manifest).await;
     }
     let asks = json!({
@@ -99,33 +99,25 @@ async fn another_service_before_the_same_gate_is_not_believed(cluster: &Cluster,
     .unwrap_or_else(|error| panic!("{error}: {said}"));
 }
 
-async fn without_an_endpoint_nothing_is_admitted(cluster: &Cluster, listen: SocketAddr) {
-    let slice = endpoint_slice(GATE, listen);
-    let gone = ["delete", "endpointslice", "--namespace", NAMESPACE, "cedargate-of-the-test"];
-    cluster.kubectl(&cluster.callers.root, &gone, "").await.expect("kubectl runs").success().expect("goes");
-    until("nobody is found", async || {
-        let refused = create(cluster, &cluster.people.alice, &job("nobody-there", &["train"])).await;
-        match refused.code {
-            // The API server had not heard of it.
-            0 => {
-                let gone = ["delete", "job", "nobody-there"];
-                cluster.kubectl(&cluster.people.alice, &gone, "").await.ok()?;
-                None
-            }
-            _ => refused.stderr.contains("failed calling webhook").then_some(()),
-        }
-    })
-    .await
-    .expect("is refused");
-    apply(cluster, &slice).await;
+/// As when one pod goes and another comes: in between nothing is admitted.
+async fn the_endpoint_moves(cluster: &Cluster, release: &Release, gate: Process) {
+    drop(gate);
+    apply(cluster, &endpoints(GATE, None)).await;
+    let refused = create(cluster, &cluster.people.alice, &job_that("nobody-there", &["train"])).await;
+    assert!(refused.stderr.contains("failed calling webhook"), "{}: {}", refused.code, refused.stderr);
+
+    let listen = SocketAddr::from((own_address().expect("an address"), free_port().expect("a port")));
+    let next = Process::start(GATE, cluster.directory(), release.program(), release.arguments(listen)).expect("starts");
+    apply(cluster, &endpoints(GATE, Some(listen))).await;
     until("it is found again", async || {
-        create(cluster, &cluster.people.alice, &job("there-again", &["train"])).await.success().ok().map(drop)
+        create(cluster, &cluster.people.alice, &job_that("there-again", &["train"])).await.success().ok().map(drop)
     })
     .await
-    .expect("is admitted");
+    .unwrap_or_else(|error| panic!("{error}: {}", next.tail()));
 }
 
 async fn apply(cluster: &Cluster, manifest: &Value) {
-    let applied = cluster.kubectl(&cluster.callers.root, &["apply", "-f", "-"], &manifest.to_string()).await;
+    let applied =
+        cluster.kubectl(&cluster.callers.root, &["apply", "--server-side", "-f", "-"], &manifest.to_string()).await;
     applied.expect("kubectl runs").success().expect("applies");
 }

@@ -4,9 +4,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use cluster::{
-    Cluster, GATE_NAME, Replicas, TEAM_A, TEAM_B, condition, governed, install_definition, mount, starter_policies,
-    teams, until,
-    workloads::{create, deployment, in_namespace, job, running},
+    Cluster, GATE_NAME, Replicas, TEAM_A, TEAM_B, condition, governed, install_definition,
+    manifests::{deployment, in_namespace, job, job_that},
+    mount, starter_policies, teams, until,
+    workloads::{create, running},
 };
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Pod, events::v1::Event};
 use kube::{
@@ -39,7 +40,7 @@ async fn each_trouble_has_the_designs_answer() {
 
 /// Workloads, and two Teams that declare the same namespace; the younger has the name that sorts first.
 async fn older_than_the_gate(cluster: &Cluster, root: &Client) {
-    let mut long = job("older-job", &["sleep", "infinity"]);
+    let mut long = job("older-job");
     long["spec"]["backoffLimit"] = json!(4);
     for manifest in [deployment("older"), long] {
         create(cluster, &cluster.people.alice, &manifest).await.success().expect("nobody is asked yet");
@@ -219,9 +220,9 @@ async fn told_everywhere(replicas: &Replicas, trouble: &str, note: &str) {
 }
 
 async fn decides_as_before(cluster: &Cluster, which: &str) {
-    let right = job(&format!("right-{which}"), &["train"]);
+    let right = job_that(&format!("right-{which}"), &["train"]);
     create(cluster, &cluster.people.alice, &right).await.success().expect("is admitted");
-    let wrong = in_namespace(job(&format!("wrong-{which}"), &["train"]), TEAM_A);
+    let wrong = in_namespace(job_that(&format!("wrong-{which}"), &["train"]), TEAM_A);
     let refused = create(cluster, &cluster.people.intruder, &wrong).await;
     assert!(refused.stderr.contains("denied the request"), "{}", refused.stderr);
 }
@@ -299,7 +300,7 @@ async fn a_team_does_not_go_under_its_pods(cluster: &Cluster, root: &Client, rep
     create(cluster, &cluster.people.admin, &manifest).await.success().expect("may come back");
     governed(cluster, &["team-b"]).await.expect("is governed");
     until("bob is a member again", async || {
-        create(cluster, bob, &job("returned", &["train"])).await.success().ok().map(drop)
+        create(cluster, bob, &job_that("returned", &["train"])).await.success().ok().map(drop)
     })
     .await
     .expect("is admitted");
@@ -307,7 +308,7 @@ async fn a_team_does_not_go_under_its_pods(cluster: &Cluster, root: &Client, rep
 
 /// What the gate says to bob, once it refuses him.
 async fn refusal(cluster: &Cluster, name: &str) -> Option<String> {
-    let output = create(cluster, &cluster.people.bob, &job(name, &["train"])).await;
+    let output = create(cluster, &cluster.people.bob, &job_that(name, &["train"])).await;
     match output.code {
         0 => {
             let _gone = cluster.kubectl(&cluster.people.bob, &["delete", "job", name], "").await;

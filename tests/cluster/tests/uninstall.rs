@@ -2,8 +2,10 @@
 //! puts one back, and a namespace and a definition that go when they are told to.
 
 use cluster::{
-    CERTIFICATE, Cluster, GATE, Replicas, TEAM_A, until,
-    workloads::{create, deployment, in_namespace, job, job_ends, running},
+    CERTIFICATE, Cluster, GATE, Replicas, TEAM_A,
+    manifests::{deployment, in_namespace, job_that},
+    until,
+    workloads::{create, job_ends, running},
 };
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -22,7 +24,7 @@ async fn after_helm_uninstall_nothing_of_the_gate_remains_and_creates_work() {
 
     let mut replicas = Replicas::start(&cluster, 3).await.expect("the gate starts");
     for (name, command) in [("running", ["sleep", "infinity"].as_slice()), ("ended", &["train"])] {
-        create(&cluster, &cluster.people.alice, &job(name, command)).await.success().expect("is admitted");
+        create(&cluster, &cluster.people.alice, &job_that(name, command)).await.success().expect("is admitted");
     }
     running(&root, TEAM_A, "batch.kubernetes.io/job-name=running").await.expect("runs");
     create(&cluster, &cluster.people.alice, &deployment("served")).await.success().expect("is admitted");
@@ -122,11 +124,11 @@ async fn nothing_remains(cluster: &Cluster) {
 async fn everything_is_as_without_a_gate(cluster: &Cluster, which: &str) {
     let root = cluster.callers.root.client().await.expect("connects");
     let name = format!("ungoverned-{which}");
-    create(cluster, &cluster.people.alice, &job(&name, &["train"])).await.success().expect("nobody is asked");
+    create(cluster, &cluster.people.alice, &job_that(&name, &["train"])).await.success().expect("nobody is asked");
     job_ends(&root, TEAM_A, &name, "Complete").await.expect("runs");
     intruder_submits(cluster, &format!("intruder-{which}")).await.expect("RBAC alone decides");
 }
 
 async fn intruder_submits(cluster: &Cluster, name: &str) -> anyhow::Result<String> {
-    create(cluster, &cluster.people.intruder, &in_namespace(job(name, &["train"]), TEAM_A)).await.success()
+    create(cluster, &cluster.people.intruder, &in_namespace(job_that(name, &["train"]), TEAM_A)).await.success()
 }

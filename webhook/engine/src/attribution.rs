@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::changes::Changes;
 use crate::cluster::{Cluster, Meta, OwnerReference, StoredObject};
-use crate::facts::Facts;
+use crate::facts::{Facts, kind_of};
 use crate::identity::{Caller, Component, IamCaller, IamName};
 use crate::review::{Operation, Review};
 use crate::snapshot::Snapshot;
@@ -541,19 +541,14 @@ impl Walk<'_> {
 /// The stored object that a subresource request is about.
 pub fn stored_target<'a>(review: &Review, cluster: &'a Cluster) -> Option<&'a Arc<StoredObject>> {
     let namespace = review.namespace.as_deref()?;
-    let kind = kind_of_resource(&review.resource.resource);
+    let kind = kind_of(&review.resource.group, &review.resource.resource);
     let name = review.name.as_deref()?;
     // Proxies are asked for as `[scheme:]name[:port]`.
     let name = match (review.subresource.as_deref(), name.split(':').collect::<Vec<_>>().as_slice()) {
         (Some("proxy"), ["http" | "https", name] | [name, _] | [_, name, _]) => name,
         _ => name,
     };
-    cluster.named(&review.resource.group, &kind, namespace, name)
-}
-
-/// `deployments` -> `deployment`. Kinds are compared without regard to case, and every governed kind's plural is regular.
-fn kind_of_resource(plural: &str) -> String {
-    plural.strip_suffix('s').unwrap_or(plural).to_owned()
+    cluster.named(&review.resource.group, kind, namespace, name)
 }
 
 fn is_pod(review: &Review) -> bool {

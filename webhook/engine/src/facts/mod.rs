@@ -115,6 +115,13 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
     ("workspace.jupyter.org", "workspaces", "Workspace", workspace::read),
 ];
 
+/// The kind behind a plural, which is all that a request for a subresource says of it. Of a kind that nobody reads the name is
+/// made from a regular plural, and has no capitals.
+pub fn kind_of<'a>(group: &str, plural: &'a str) -> &'a str {
+    let known = READERS.iter().find(|(of_group, known, ..)| *of_group == group && *known == plural);
+    known.map_or_else(|| plural.strip_suffix('s').unwrap_or(plural), |(_, _, kind, _)| *kind)
+}
+
 /// What an object asks for.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one for each review, made once and never kept in a collection")]
