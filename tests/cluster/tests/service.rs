@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use anyhow::Context;
 use cluster::{
     Cluster, Process, Release, TEAM_A, endpoints, free_port,
     manifests::{in_namespace, job, job_that},
@@ -24,7 +25,7 @@ async fn the_gate_is_found_and_believed_by_its_service() {
     let release = Release::install_behind_its_service(&cluster, listen).await.expect("is installed");
     let arguments = release.arguments(listen);
     let gate = Process::start(GATE, cluster.directory(), release.program(), arguments).expect("starts");
-    release.governs(&cluster).await.unwrap_or_else(|error| panic!("{error:#}: {}", gate.tail()));
+    release.governs(&cluster).await.with_context(|| gate.tail()).expect("governs");
 
     let bundle = only_by_service(&root).await;
     create(&cluster, &cluster.people.alice, &job("by-service")).await.success().expect("admits");
@@ -96,7 +97,8 @@ async fn another_service_before_the_same_gate_is_not_believed(cluster: &Cluster,
         said.contains(why).then_some(())
     })
     .await
-    .unwrap_or_else(|error| panic!("{error}: {said}"));
+    .with_context(|| said.clone())
+    .expect("is not believed");
 }
 
 /// As when one pod goes and another comes: in between nothing is admitted.
@@ -113,7 +115,8 @@ async fn the_endpoint_moves(cluster: &Cluster, release: &Release, gate: Process)
         create(cluster, &cluster.people.alice, &job_that("there-again", &["train"])).await.success().ok().map(drop)
     })
     .await
-    .unwrap_or_else(|error| panic!("{error}: {}", next.tail()));
+    .with_context(|| next.tail())
+    .expect("is admitted");
 }
 
 async fn apply(cluster: &Cluster, manifest: &Value) {

@@ -1,6 +1,7 @@
 //! Uninstalled, nothing of the gate remains that would create work: no configuration that waits for an answer, nobody who
 //! puts one back, and a namespace and a definition that go when they are told to.
 
+use anyhow::Context;
 use cluster::{
     CERTIFICATE, Cluster, GATE, Replicas, TEAM_A,
     manifests::{deployment, in_namespace, job_that},
@@ -83,7 +84,7 @@ async fn what_is_left_of_an_earlier_install_goes_on(cluster: &Cluster, root: &Cl
         &["rollout", "status", "deployment/served", "--timeout=60s"],
     ] {
         let done = cluster.kubectl(alice, arguments, "").await.expect("kubectl runs");
-        done.success().unwrap_or_else(|error| panic!("{arguments:?}: {error:#}"));
+        done.success().with_context(|| arguments.join(" ")).expect("is done");
     }
     let pods: Api<Pod> = Api::namespaced(root.clone(), TEAM_A);
     let pods = pods.list(&ListParams::default().labels("app=served")).await.expect("lists").items;
