@@ -276,7 +276,7 @@ async fn a_team_does_not_go_under_its_pods(cluster: &Cluster, root: &Client, rep
 
     force_away(root, "team-b").await;
     until("nobody is a member", async || refusal(cluster, "orphan").await).await.expect("new roots are refused");
-    told_everywhere(replicas, "vanished", "Teams that are gone with pods left: team-b").await;
+    told_everywhere(replicas, "vanished", "Teams that are gone and still governed: team-b").await;
     let replaced = drain(root, TEAM_B, "app=served").await;
     assert_eq!(replaced.labels().get(TEAM).map(String::as_str), Some("team-b"), "{:?}", replaced.metadata);
     assert_eq!(replaced.labels().get(PERSON), None, "at team level");

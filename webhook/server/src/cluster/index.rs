@@ -124,7 +124,7 @@ pub struct Trouble {
     pub conflicting: Vec<String>,
     /// They cannot be read.
     pub unusable: Vec<String>,
-    /// The object is gone, and pods of it are left.
+    /// The object is gone, and its namespaces are governed still: pods of it are left, or may be.
     pub vanished: Vec<String>,
 }
 
@@ -143,7 +143,7 @@ impl Trouble {
         let parts = [
             part("Teams that declare what others have", conflicting),
             part("Teams that cannot be used", unusable),
-            part("Teams that are gone with pods left", vanished),
+            part("Teams that are gone and still governed", vanished),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))
@@ -676,6 +676,22 @@ mod tests {
         fed.pod(Event::Delete(pod("p", "1")));
         fed.0.tidy(at(61));
         assert_eq!(fed.owner(PODS_OF), None);
+    }
+
+    #[test]
+    fn trouble_is_told_by_name_and_ends() {
+        let mut unusable = team("c", &["ns-c"]);
+        unusable["spec"]["quota"] = json!("much");
+        let teams = [team("a", &[PODS_OF]), team("b", &["ns-b"]), team("x", &["ns-b"]), unusable];
+        let mut fed = Fed::listed(&teams, &[pod("p", "1")]);
+        fed.team(Event::Delete(team("a", &[])), at(0));
+        let expected = "Teams that declare what others have: x; Teams that cannot be used: c; \
+                        Teams that are gone and still governed: a";
+        assert_eq!(fed.0.trouble().note().as_deref(), Some(expected));
+        fed.team(Event::Apply(team("a", &[PODS_OF])), at(1));
+        fed.team(Event::Apply(team("c", &["ns-c"])), at(1));
+        fed.team(Event::Apply(team("x", &["ns-x"])), at(1));
+        assert_eq!(fed.0.trouble().note(), None);
     }
 
     #[test]
