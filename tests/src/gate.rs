@@ -1,25 +1,30 @@
-//! The gate as a site has it on its first day: starter policies, starter teams, one account. And the API server in front of
-//! it, as far as admission sees it: defaults that are there before the webhooks, the uid that is there between the two.
+//! The gate as a site has it on its first day: starter policies, starter teams, one account. Before it stands `api_server`,
+//! and what that leaves out: the defaults that are in a pod before any webhook.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use arc_swap::ArcSwap;
+use axum::body::Bytes;
 use engine::attribution::Phase;
-use engine::cluster::Cluster;
 use engine::config::Config;
 use engine::offline::review_of;
 use engine::patch::Operation as PatchOperation;
-use engine::pipeline::{Evaluation, evaluate};
+use engine::pipeline::{Consumption, Evaluation, evaluate};
 use engine::policies::{Policies, starter};
 use engine::quota::Ledger;
-use engine::record::Record;
+use engine::record::{Record, Took};
 use engine::review::{Operation, Review, UserInfo};
 use engine::snapshot::Snapshot;
 use engine::team::Teams;
 use engine::verdict::{Answer, Refusal, Verdict};
 use serde_json::{Value, json};
+use server::decide::{Answered, Decide, Endpoint, Line};
+use tokio::time::Instant;
+
+use crate::api_server::{ApiServer, Ledgers};
 
 /// The starter policies, loaded once. Cedar's parser recurses deeply, so they are read on a stack that is large enough.
 pub fn policies() -> Arc<Policies> {
@@ -94,9 +99,25 @@ pub fn documents(text: &str) -> Vec<Value> {
 /// A cluster with the gate in front of it.
 #[derive(Debug)]
 pub struct Gate {
-    pub snapshot: Snapshot,
-    pub ledgers: BTreeMap<String, Ledger>,
+    server: ApiServer<AtNoon, AtNoon>,
     created: usize,
+}
+
+/// The engine at noon: what a gate answers does not hang on when the tests run, and what it knew is told.
+/// Clones share all of it.
+#[derive(Debug, Clone)]
+struct AtNoon {
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    ledgers: Arc<Mutex<BTreeMap<String, Ledger>>>,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+/// One answer, with what is behind it.
+#[derive(Debug, Clone)]
+struct Told {
+    evaluation: Evaluation,
+    answer: Answer,
+    record: Record,
 }
 
 /// What became of one object.
@@ -141,85 +162,86 @@ impl Admitted {
 
 impl Gate {
     pub fn new(snapshot: Snapshot) -> Self {
-        Self { snapshot, ledgers: BTreeMap::new(), created: 0 }
+        let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
+        let gate = AtNoon { snapshot: Arc::clone(&snapshot), ledgers: Arc::default(), told: Arc::default() };
+        let server = ApiServer::before(gate.clone(), snapshot, gate).expect("a runtime");
+        Self { server, created: 0 }
     }
 
-    /// CREATE, as the API server does it: mutate, then validate what that leaves. What is allowed is stored.
+    /// CREATE, as the API server does it. What is allowed is stored.
     pub fn create(&mut self, object: &Value, user: &UserInfo) -> Admitted {
         self.created += 1;
-        let object = defaulted(object);
-        let review = review(&object, user);
-        let mutated = evaluate(&review, Phase::Mutate, &self.snapshot, noon());
-        let patch = mutated.patch.clone();
-        let patched = mutated.patched.clone().unwrap_or(object);
-        self.check_patch(&review, &patch, &patched);
-        if mutated.is_refused() {
-            let (answer, record) = mutated.clone().conclude(&review, None);
-            return admitted(mutated, answer, record, patch, patched);
-        }
-        let early = mutated.warnings.clone();
-        let stored = self.named(patched);
-        let review = self::review(&stored, user);
-        let mut admitted = self.validate(&review, patch, stored);
-        let warnings: Vec<_> = early.into_iter().filter(|warning| !admitted.warnings.contains(warning)).collect();
-        admitted.warnings.splice(..0, warnings);
-        if admitted.is_allowed() {
-            self.store(admitted.object.clone());
-        }
-        admitted
+        let mut review = review_of(&defaulted(object), None, user, Operation::Create, false);
+        review["request"]["uid"] = json!(format!("00000000-0000-0000-0000-{:012}", self.created));
+        self.server.gate.told().clear();
+        let outcome = self.server.admit(&review).expect("answers");
+        assert_eq!(outcome.violations, Vec::<String>::new());
+        let told = self.server.gate.told().clone();
+        let (Some(first), Some(last)) = (told.first(), told.last()) else { unreachable!("nobody was asked") };
+        let Told { evaluation: Evaluation { patch, patched, warnings: early, .. }, .. } = first.clone();
+        let object = outcome.admitted.or(patched).or(outcome.object).unwrap_or_default();
+        let Told { evaluation, answer, record } = last.clone();
+        let early = early.into_iter().filter(|warning| !answer.warnings.contains(warning));
+        let warnings = early.chain(answer.warnings.clone()).collect();
+        Admitted { message: answer.message(), verdict: answer.verdict, warnings, patch, object, evaluation, record }
     }
 
-    fn validate(&mut self, review: &Review, patch: Vec<PatchOperation>, object: Value) -> Admitted {
-        let evaluation = evaluate(review, Phase::Validate, &self.snapshot, noon());
-        let team = evaluation.team.clone().filter(|_| !evaluation.is_refused());
-        let consumption = team.map(|team| {
-            let ledger = self.ledgers.entry(team.name.clone()).or_default();
-            evaluation.consume_alone(review, &self.snapshot, ledger)
-        });
-        let (answer, record) = evaluation.clone().conclude(review, consumption);
-        admitted(evaluation, answer, record, patch, object)
-    }
-
-    /// A patch applies, leaves what the evaluation says, and is empty the second time.
-    fn check_patch(&self, review: &Review, patch: &[PatchOperation], patched: &Value) {
-        let patch: json_patch::Patch = serde_json::from_value(json!(patch)).expect("RFC 6902");
-        let mut applied = review.object.clone().unwrap_or_default();
-        json_patch::patch(&mut applied, &patch).expect("the patch applies");
-        assert_eq!(&applied, patched);
-        let again = Review { object: Some(applied), ..review.clone() };
-        let twice = evaluate(&again, Phase::Mutate, &self.snapshot, noon());
-        assert_eq!(twice.patch, [], "{} is patched twice", review.display_name());
-    }
-
-    /// Between the two webhooks the API server gives the object its uid, and a name where it had none.
-    fn named(&self, mut object: Value) -> Value {
-        object["metadata"]["uid"] = json!(format!("00000000-0000-0000-0000-{:012}", self.created));
-        object["metadata"]["creationTimestamp"] = json!("2026-10-14T12:00:00Z");
-        if let (Some(prefix), true) =
-            (object["metadata"]["generateName"].as_str().map(str::to_owned), object["metadata"]["name"].is_null())
-        {
-            object["metadata"]["name"] = json!(format!("{prefix}{:05}", self.created));
-        }
-        object
+    /// What the gate sees of the cluster.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.server.snapshot()
     }
 
     /// Puts an object into what the gate sees of the cluster.
     pub fn store(&mut self, object: Value) {
-        let mut cluster = Cluster::clone(&self.snapshot.cluster);
-        cluster.insert(object);
-        self.snapshot.cluster = Arc::new(cluster);
+        self.server.store(object);
     }
 }
 
-fn admitted(
-    evaluation: Evaluation,
-    answer: Answer,
-    record: Record,
-    patch: Vec<PatchOperation>,
-    object: Value,
-) -> Admitted {
-    let message = answer.message();
-    Admitted { verdict: answer.verdict, message, warnings: answer.warnings, patch, object, evaluation, record }
+impl AtNoon {
+    fn told(&self) -> MutexGuard<'_, Vec<Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ledgers(&self) -> MutexGuard<'_, BTreeMap<String, Ledger>> {
+        self.ledgers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn consumed(&self, review: &Review, snapshot: &Snapshot, evaluation: &Evaluation) -> Option<Consumption> {
+        let team = evaluation.team.clone().filter(|_| !evaluation.is_refused())?;
+        let mut ledgers = self.ledgers();
+        let ledger = ledgers.entry(team.name.clone()).or_default();
+        Some(evaluation.consume_alone(review, snapshot, ledger))
+    }
+}
+
+impl Ledgers for AtNoon {
+    fn of(&self, team: &str) -> Ledger {
+        self.ledgers().get(team).cloned().unwrap_or_default()
+    }
+}
+
+impl Decide for AtNoon {
+    async fn decide(&self, endpoint: Endpoint, body: Bytes, _: Instant) -> Answered {
+        let review = Review::parse(&body).expect("a review");
+        let snapshot = self.snapshot.load_full();
+        let (evaluation, consumption) = match endpoint {
+            Endpoint::Mutate => (evaluate(&review, Phase::Mutate, &snapshot, noon()), None),
+            Endpoint::Validate => {
+                let evaluation = evaluate(&review, Phase::Validate, &snapshot, noon());
+                let consumption = self.consumed(&review, &snapshot, &evaluation);
+                (evaluation, consumption)
+            }
+        };
+        let (answer, record) = evaluation.clone().conclude(&review, consumption);
+        let record = Record { took: Some(Took { evaluate_micros: 0, reserve_micros: 0 }), ..record };
+        let answered = Answered::review(answer.response().to_string().into_bytes(), Line::Required(record.line()));
+        self.told().push(Told { evaluation, answer, record });
+        answered
+    }
+
+    fn refuse(&self, _: Endpoint, _: &[u8], why: server::Refusal) -> Answered {
+        unreachable!("nobody is late here: {why:?}")
+    }
 }
 
 /// The review of a CREATE.

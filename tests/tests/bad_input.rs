@@ -127,7 +127,7 @@ fn decide(endpoint: Endpoint, body: &[u8]) -> Answered {
         let mut gate = gate::Gate::new(gate::snapshot(gate::starter_teams()));
         let stored = KINDS.iter().map(|kind| kind.object());
         stored.for_each(|object| gate.store(object));
-        Arc::new(gate.snapshot)
+        gate.snapshot()
     });
     static RUNTIME: LazyLock<tokio::runtime::Runtime> =
         LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime"));

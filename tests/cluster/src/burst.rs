@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::workloads::in_namespace;
+use crate::manifests::in_namespace;
 
 pub const GPU: &str = "nvidia.com/gpu";
 

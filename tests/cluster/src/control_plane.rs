@@ -1,6 +1,11 @@
 //! etcd, the API server and the controllers, on loopback, with keys of their own.
 
-use std::{fs, net::TcpListener, path::Path, time::Duration};
+use std::{
+    fs,
+    net::{IpAddr, TcpListener, UdpSocket},
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use axum::http::Request;
@@ -162,6 +167,17 @@ pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0").context("no free port")?.local_addr()?.port())
 }
 
+/// An address of this machine that is not loopback's: endpoints take no other.
+pub fn own_address() -> Result<IpAddr> {
+    let asking = UdpSocket::bind("0.0.0.0:0").context("cannot bind")?;
+    // Nothing is sent: the kernel says from which address it would be.
+    let routed = asking.connect("198.51.100.1:9").and_then(|()| asking.local_addr());
+    let address = routed.ok().map(|address| address.ip()).filter(|address| !address.is_loopback());
+    address.context(
+        "this machine has no address but loopback's, which no endpoint may have: run it where there is a network",
+    )
+}
+
 fn start_etcd(components: &Components, endpoint: &Endpoint, url: &str) -> Result<Process> {
     let peer_url = format!("http://127.0.0.1:{}", free_port()?);
     let arguments = [
@@ -205,6 +221,8 @@ fn api_server_arguments(endpoint: &Endpoint, port: u16, etcd_url: &str, authenti
         ("service-account-key-file", service_account_public),
         ("service-account-signing-key-file", service_account_key),
         ("service-cluster-ip-range", "10.100.0.0/16".to_owned()),
+        // Webhooks behind a Service are called at its endpoints: nobody here carries what is sent to a ClusterIP.
+        ("enable-aggregator-routing", "true".to_owned()),
         // Loopback is no address that an Endpoints object may hold.
         ("endpoint-reconciler-type", "none".to_owned()),
         ("enable-admission-plugins", ADMISSION_PLUGINS.to_owned()),

@@ -49,10 +49,19 @@ const ACCOUNT: &str = "111122223333";
 /// What a cluster holds before the first replica runs, and how one is started.
 #[derive(Debug, Clone)]
 pub struct Release {
-    url: String,
+    target: Target,
     identity: Identity,
     config: PathBuf,
     program: PathBuf,
+}
+
+/// How API servers find the gate.
+#[derive(Debug, Clone)]
+enum Target {
+    /// Outside the cluster.
+    Url(String),
+    /// By the chart's Service, behind which it listens here.
+    Service(SocketAddr),
 }
 
 /// One gate, with the starter policies or those of a directory. Ends when dropped.
@@ -65,13 +74,30 @@ impl Release {
     /// `helm install`, as the platform's administrator, for a gate that API servers find at `url`; with the teams of
     /// `policies/teams`, and the service accounts that those name.
     pub async fn install(cluster: &Cluster, url: &str) -> Result<Self> {
+        Self::install_for(cluster, Target::Url(url.to_owned())).await
+    }
+
+    /// The same, with the chart as it is by default: API servers find the gate by its Service. The pods of its Deployment run
+    /// nothing here, so that the Service selects none; its one endpoint is `listen`, which must not be on loopback.
+    pub async fn install_behind_its_service(cluster: &Cluster, listen: SocketAddr) -> Result<Self> {
+        let release = Self::install_for(cluster, Target::Service(listen)).await?;
+        let root = &cluster.callers.root;
+        let no_selector = r#"[{"op": "remove", "path": "/spec/selector"}]"#;
+        let patch = ["patch", "--namespace", NAMESPACE, "service", NAME, "--type=json", "--patch", no_selector];
+        cluster.kubectl(root, &patch, "").await?.success()?;
+        let only = endpoints(NAME, Some(listen)).to_string();
+        cluster.kubectl(root, &["apply", "--server-side", "--force-conflicts", "-f", "-"], &only).await?.success()?;
+        Ok(release)
+    }
+
+    async fn install_for(cluster: &Cluster, target: Target) -> Result<Self> {
         let program = spawn_blocking(program).await??;
         let root = cluster.callers.root.client().await?;
         for (namespace, account) in [(TEAM_A, "team-a"), (TEAM_B, "team-b")] {
             add_service_account(&root, namespace, account).await?;
         }
         let values = cluster.directory().join("values.json");
-        fs::write(&values, values_for(url)?.to_string())?;
+        fs::write(&values, values_for(&target)?.to_string())?;
         let (chart, values) =
             (repository().join("charts/cedargate").display().to_string(), values.display().to_string());
         let arguments = ["install", NAME, &chart, "--namespace", NAMESPACE, "--create-namespace", "--values", &values];
@@ -79,7 +105,7 @@ impl Release {
         let config = cluster.directory().join("cedargate.yaml");
         fs::write(&config, configuration(&root).await?)?;
         let identity = cluster.service_account(NAMESPACE, NAME, None).await?;
-        Ok(Self { url: url.to_owned(), identity, config, program })
+        Ok(Self { target, identity, config, program })
     }
 
     pub fn program(&self) -> &Path {
@@ -88,12 +114,16 @@ impl Release {
 
     /// For one replica.
     pub fn arguments(&self, listen: SocketAddr) -> Vec<String> {
+        let target = match &self.target {
+            Target::Url(url) => format!("--webhook-url={url}"),
+            Target::Service(_) => format!("--service={NAMESPACE}/{NAME}"),
+        };
         vec![
             "serve".to_owned(),
             format!("--listen={listen}"),
             format!("--kubeconfig={}", self.identity.kubeconfig().display()),
             format!("--config={}", self.config.display()),
-            format!("--webhook-url={}", self.url),
+            target,
             format!("--certificate-secret={NAMESPACE}/cedargate-certificate"),
         ]
     }
@@ -115,7 +145,12 @@ impl Release {
 
     /// Asks the gate's own endpoints, trusting whom API servers are told to trust.
     fn client(&self, authority_pem: &[u8]) -> Result<Client> {
-        let mut config = Config::new(self.url.parse()?);
+        let (url, name) = match &self.target {
+            Target::Url(url) => (url.clone(), None),
+            Target::Service(listen) => (format!("https://{listen}"), Some(format!("{NAME}.{NAMESPACE}.svc"))),
+        };
+        let mut config = Config::new(url.parse()?);
+        config.tls_server_name = name;
         config.root_cert = Some(certificates(authority_pem)?);
         config.proxy_url = None;
         Ok(Client::try_from(config)?)
@@ -191,7 +226,7 @@ async fn add_service_account(root: &Client, namespace: &str, name: &str) -> Resu
     Ok(())
 }
 
-fn values_for(url: &str) -> Result<Value> {
+fn values_for(target: &Target) -> Result<Value> {
     let teams = ["platform", "team-a", "team-b"].map(|name| -> Result<Value> {
         let file = repository().join(format!("policies/teams/{name}.yaml"));
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -199,7 +234,26 @@ fn values_for(url: &str) -> Result<Value> {
         Ok(json!({ "name": name, "spec": team["spec"] }))
     });
     let teams: Vec<Value> = teams.into_iter().collect::<Result<_>>()?;
-    Ok(json!({ "external": { "url": url }, "config": { "accounts": [ACCOUNT] }, "teams": teams }))
+    let mut values = json!({ "config": { "accounts": [ACCOUNT] }, "teams": teams });
+    match target {
+        Target::Url(url) => values["external"] = json!({ "url": url }),
+        Target::Service(_) => values["image"] = json!({ "repository": "registry.example.com/cedargate" }),
+    }
+    Ok(values)
+}
+
+/// The endpoints of a Service in the chart's namespace. This version's API server reads them here, not in EndpointSlices.
+pub fn endpoints(service: &str, listen: Option<SocketAddr>) -> Value {
+    let subset = |listen: SocketAddr| {
+        let ports = json!([{ "name": "https", "protocol": "TCP", "port": listen.port() }]);
+        json!({ "addresses": [{ "ip": listen.ip() }], "ports": ports })
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": { "name": service, "namespace": NAMESPACE },
+        "subsets": listen.map(subset).into_iter().collect::<Vec<_>>(),
+    })
 }
 
 /// What a pod of the chart would have mounted.

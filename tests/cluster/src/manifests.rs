@@ -5,20 +5,30 @@ use serde_json::{Value, json};
 /// Of the registry that the starter policies know.
 pub const IMAGE: &str = "111122223333.dkr.ecr.us-west-2.amazonaws.com/train:1";
 
-/// What a pod is made from. A server where it is restarted; otherwise it sleeps until it is ended.
-pub fn pod_spec(restart_policy: &str) -> Value {
+/// Until it is ended; the node says what it makes of others.
+const SLEEP: &[&str] = &["sleep", "infinity"];
+
+fn pod_spec(restart_policy: &str, command: &[&str]) -> Value {
     json!({
         "restartPolicy": restart_policy,
-        "containers": [{ "name": "main", "image": IMAGE, "command": ["sleep", "infinity"] }],
+        "containers": [{ "name": "main", "image": IMAGE, "command": command }],
     })
 }
 
 pub fn pod(name: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata(name), "spec": pod_spec("Never") })
+    pod_that(name, SLEEP)
+}
+
+pub fn pod_that(name: &str, command: &[&str]) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata(name), "spec": pod_spec("Never", command) })
 }
 
 pub fn job(name: &str) -> Value {
-    json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata(name), "spec": job_spec() })
+    job_that(name, SLEEP)
+}
+
+pub fn job_that(name: &str, command: &[&str]) -> Value {
+    json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata(name), "spec": job_spec(command) })
 }
 
 /// Its first Job comes at the next full minute.
@@ -27,7 +37,7 @@ pub fn cron_job(name: &str) -> Value {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
         "metadata": metadata(name),
-        "spec": { "schedule": "* * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": { "spec": job_spec() } },
+        "spec": { "schedule": "* * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": { "spec": job_spec(SLEEP) } },
     })
 }
 
@@ -78,12 +88,21 @@ pub fn endpoint(name: &str) -> Value {
     })
 }
 
+pub fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+}
+
+pub fn in_namespace(mut manifest: Value, namespace: &str) -> Value {
+    manifest["metadata"]["namespace"] = namespace.into();
+    manifest
+}
+
 fn metadata(name: &str) -> Value {
     json!({ "name": name, "labels": { "project": "p-7" } })
 }
 
-fn job_spec() -> Value {
-    json!({ "backoffLimit": 0, "template": { "spec": pod_spec("Never") } })
+fn job_spec(command: &[&str]) -> Value {
+    json!({ "backoffLimit": 0, "template": { "spec": pod_spec("Never", command) } })
 }
 
 fn replicated_spec(name: &str) -> Value {
@@ -91,6 +110,6 @@ fn replicated_spec(name: &str) -> Value {
     json!({
         "replicas": 1,
         "selector": { "matchLabels": labels },
-        "template": { "metadata": { "labels": labels }, "spec": pod_spec("Always") },
+        "template": { "metadata": { "labels": labels }, "spec": pod_spec("Always", SLEEP) },
     })
 }

@@ -200,6 +200,13 @@ impl Replicas {
         self.balancer.backends.0[index].readiness()
     }
 
+    /// A number of a replica's `/metrics`, as it stands there, with its labels: `teams_in_trouble{trouble="conflict"}`.
+    pub async fn metric(&self, index: usize, name: &str) -> Option<f64> {
+        let answer = get(self.replicas[index].port, &unverified().ok()?, "/metrics").await.ok()?;
+        let line = |line: &str| line.strip_prefix("cedargate_")?.strip_prefix(name)?.trim().parse().ok();
+        answer.body.lines().find_map(line)
+    }
+
     /// The end of what it told on standard error.
     pub fn tail(&self, index: usize) -> String {
         self.replicas[index].process.as_ref().map(Process::tail).unwrap_or_default()
@@ -418,16 +425,28 @@ async fn watch(backends: Backends, index: usize, connector: TlsConnector) {
 }
 
 async fn probe(port: u16, connector: &TlsConnector) -> Result<Readiness> {
+    let Answer { is_ok, body, certificate } = get(port, connector, "/readyz").await?;
+    Ok(Readiness { is_ready: is_ok, detail: body, certificate })
+}
+
+struct Answer {
+    is_ok: bool,
+    body: String,
+    certificate: Vec<u8>,
+}
+
+async fn get(port: u16, connector: &TlsConnector, path: &str) -> Result<Answer> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let mut stream = connector.connect(ServerName::try_from("127.0.0.1")?, stream).await?;
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = certificates.first().map(|leaf| leaf.to_vec()).unwrap_or_default();
-    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     let _closed_without_farewell = stream.read_to_end(&mut answer).await;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").context("an answer has a body")?;
-    Ok(Readiness { is_ready: head.starts_with("HTTP/1.1 200 "), detail: body.to_owned(), certificate })
+    Ok(Answer { is_ok: head.starts_with("HTTP/1.1 200 "), body: body.to_owned(), certificate })
 }
 
 /// Kubelet does not look at certificates either when it asks whether somebody is ready.

@@ -1,11 +1,9 @@
-//! What scenarios submit: the same few workloads, small enough that a thousand of them are no load.
-//!
-//! The image is one that the starter policies know, so that no warning stands between a test and what it looks for.
+//! Submitting what `manifests` makes, and waiting for what becomes of it.
 
 use anyhow::Result;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{Api, Client, api::ListParams};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{Cluster, Identity, Output, wait::until};
 
@@ -36,47 +34,4 @@ pub async fn job_ends(client: &Client, namespace: &str, name: &str, condition: &
         conditions.iter().any(|one| one.type_ == condition && one.status == "True").then_some(())
     })
     .await
-}
-
-pub fn namespace(name: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
-}
-
-pub fn job(name: &str, command: &[&str]) -> Value {
-    json!({
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": { "name": name },
-        "spec": { "template": { "spec": pod_spec("Never", command) }, "backoffLimit": 0 },
-    })
-}
-
-pub fn pod(name: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": pod_spec("Never", &["train"]) })
-}
-
-pub fn deployment(name: &str) -> Value {
-    let labels = json!({ "app": name });
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": { "name": name },
-        "spec": {
-            "replicas": 1,
-            "selector": { "matchLabels": labels },
-            "template": { "metadata": { "labels": labels }, "spec": pod_spec("Always", &["serve"]) },
-        },
-    })
-}
-
-fn pod_spec(restart_policy: &str, command: &[&str]) -> Value {
-    json!({
-        "restartPolicy": restart_policy,
-        "containers": [{ "name": "main", "image": "public.ecr.aws/sagemaker/image:1", "command": command }],
-    })
-}
-
-pub fn in_namespace(mut manifest: Value, namespace: &str) -> Value {
-    manifest["metadata"]["namespace"] = namespace.into();
-    manifest
 }

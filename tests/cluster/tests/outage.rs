@@ -2,8 +2,10 @@
 //! and when the gate comes back nobody has to do anything.
 
 use cluster::{
-    Cluster, Fate, GATE, Identity, Replicas, TEAM_A, TEAM_B, governed, until,
-    workloads::{create, deployment, in_namespace, job, job_ends, namespace, pod, running},
+    Cluster, Fate, GATE, Identity, Replicas, TEAM_A, TEAM_B, governed,
+    manifests::{deployment, in_namespace, job, job_that, namespace, pod_that},
+    until,
+    workloads::{create, job_ends, running},
 };
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -27,8 +29,13 @@ async fn without_the_gate_clean_up_goes_on_and_nothing_of_a_team_begins() {
     replicas.kill_all();
     cluster.restart_api_server().await.expect("restarts");
 
-    refused_for_want_of_an_answer(&cluster, &cluster.people.alice, &job("unjudged", &["train"])).await;
-    refused_for_want_of_an_answer(&cluster, &cluster.people.bob, &in_namespace(pod("unjudged"), TEAM_B)).await;
+    refused_for_want_of_an_answer(&cluster, &cluster.people.alice, &job_that("unjudged", &["train"])).await;
+    refused_for_want_of_an_answer(
+        &cluster,
+        &cluster.people.bob,
+        &in_namespace(pod_that("unjudged", &["train"]), TEAM_B),
+    )
+    .await;
     refused_for_want_of_an_answer(&cluster, &cluster.people.admin, &team("late", "late")).await;
 
     the_cluster_itself_goes_on(&cluster).await;
@@ -41,7 +48,7 @@ async fn without_the_gate_clean_up_goes_on_and_nothing_of_a_team_begins() {
     replicas.start_all().expect("starts");
     replicas.all_ready().await.expect("the gate is back");
 
-    create(&cluster, &cluster.people.alice, &job("judged", &["train"])).await.success().expect("is admitted");
+    create(&cluster, &cluster.people.alice, &job_that("judged", &["train"])).await.success().expect("is admitted");
     job_ends(&alice, TEAM_A, "judged", "Complete").await.expect("ends");
     until("what was evicted is replaced", async || (pods(&alice, "app=served").await.len() == 1).then_some(()))
         .await
@@ -51,7 +58,8 @@ async fn without_the_gate_clean_up_goes_on_and_nothing_of_a_team_begins() {
     let person = replaced.metadata.labels.as_ref().and_then(|labels| labels.get("cedargate.dev/person"));
     assert!(person.is_some_and(|person| person.starts_with("alice.martin")), "{:?}", replaced.metadata);
     governed(&cluster, &["team-a", "team-b", "platform"]).await.expect("Teams are governed");
-    let foreign = create(&cluster, &cluster.people.intruder, &in_namespace(job("foreign", &["train"]), TEAM_A)).await;
+    let foreign =
+        create(&cluster, &cluster.people.intruder, &in_namespace(job_that("foreign", &["train"]), TEAM_A)).await;
     assert!(foreign.stderr.contains("denied the request"), "{}", foreign.stderr);
 }
 
@@ -72,9 +80,7 @@ impl Scene {
         running(&root, PASSING, "app=passing").await.expect("runs");
         create(cluster, &cluster.people.admin, &team("passing", PASSING)).await.success().expect("is admitted");
         governed(cluster, &["passing"]).await.expect("is governed");
-        for manifest in
-            [job("long", &["sleep", "infinity"]), job("ending", &["sleep", "infinity"]), deployment("served")]
-        {
+        for manifest in [job("long"), job("ending"), deployment("served")] {
             create(cluster, &cluster.people.alice, &manifest).await.success().expect("is admitted");
         }
         for (namespace, label) in [

@@ -13,8 +13,8 @@ use std::{
 use cluster::{
     Answer, Cluster, Event, Replicas, TEAM_A, Webhook,
     burst::{Ended, GPU, Sampler, Submitted, ledger, ledgers, live, submit, with_gpus},
+    manifests::{deployment, job_that, pod, pod_that},
     until,
-    workloads::{deployment, job, pod},
 };
 use engine::quota::Balance;
 use futures_util::future::join_all;
@@ -65,7 +65,7 @@ async fn exactly_the_limit(root: &Client, alice: &Client) {
 /// Over the quota, kubectl shows a sentence; used, asked, limit and holders are in it.
 async fn a_person_is_told(cluster: &Cluster) {
     let alice = &cluster.people.alice;
-    let mut large = with_gpus(sleeping(job("large", &[])), 8);
+    let mut large = with_gpus(sleeping(job_that("large", &[])), 8);
     large["spec"]["parallelism"] = json!(7);
     large["spec"]["completions"] = json!(7);
     cluster::workloads::create(cluster, alice, &large).await.success().expect("fits");
@@ -282,19 +282,19 @@ fn mixed(number: u64) -> Value {
     let size = number / 5 % 8 + 1;
     match number % 5 {
         0 => {
-            let mut many = with_gpus(job(&format!("many-{number}"), &["train"]), 1);
+            let mut many = with_gpus(job_that(&format!("many-{number}"), &["train"]), 1);
             many["spec"]["parallelism"] = json!(size);
             many["spec"]["completions"] = json!(size);
             if number % 2 == 0 { sleeping(many) } else { many }
         }
         1 => with_gpus(sleeping(pod(&format!("pod-{number}"))), 1),
-        2 => with_gpus(job(&format!("quick-{number}"), &["train"]), size),
+        2 => with_gpus(job_that(&format!("quick-{number}"), &["train"]), size),
         3 => {
             let mut serves = with_gpus(deployment(&format!("web-{number}")), 1);
             serves["spec"]["replicas"] = json!(size.min(3));
             serves
         }
-        _ => with_gpus(pod(&format!("short-{number}")), 2),
+        _ => with_gpus(pod_that(&format!("short-{number}"), &["train"]), 2),
     }
 }
 

@@ -14,8 +14,9 @@ use certs::{
     rotation::{self, AuthorityPem, Step},
 };
 use cluster::{
-    CERTIFICATE, Cluster, GATE, GATE_NAME, Replicas, TEAM_A, TEAM_B, mount, starter_policies, until,
-    workloads::{in_namespace, job, pod},
+    CERTIFICATE, Cluster, GATE, GATE_NAME, Replicas, TEAM_A, TEAM_B,
+    manifests::{in_namespace, job_that, pod_that},
+    mount, starter_policies, until,
 };
 use k8s_openapi::{
     ByteString,
@@ -107,7 +108,7 @@ async fn policies_are_swapped(replicas: &Replicas, cluster: &Cluster, load: &Loa
         })
         .await
         .expect("are taken up");
-        let mut manifest = in_namespace(pod("dry"), TEAM_A);
+        let mut manifest = in_namespace(pod_that("dry", &["train"]), TEAM_A);
         manifest["spec"]["containers"][0]["image"] = json!("example.com/blocked:1");
         let dry = PostParams { dry_run: true, field_manager: None };
         let pods: Api<Pod> = Api::namespaced(alice.clone(), TEAM_A);
@@ -334,8 +335,8 @@ impl Tally {
 /// A Job that is suspended, or a pod. What is wrong is so by who asks; of alice, by what she asks for.
 async fn submit(client: &Client, who: &str, namespace: &str, number: u64, right: bool) -> Result<(), kube::Error> {
     let mut manifest = match number % 4 {
-        0 | 1 => in_namespace(job(&format!("load-{number}"), &["train"]), namespace),
-        _ => in_namespace(pod(&format!("load-{number}")), namespace),
+        0 | 1 => in_namespace(job_that(&format!("load-{number}"), &["train"]), namespace),
+        _ => in_namespace(pod_that(&format!("load-{number}"), &["train"]), namespace),
     };
     let is_job = manifest["kind"] == "Job";
     if is_job {

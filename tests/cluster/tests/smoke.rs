@@ -2,7 +2,11 @@
 
 use std::sync::LazyLock;
 
-use cluster::{Answer, Cluster, Event, Fate, Identity, TEAM_A, TEAM_B, Webhook, until};
+use cluster::{
+    Answer, Cluster, Event, Fate, Identity, TEAM_A, TEAM_B, Webhook,
+    manifests::{deployment, job, job_that, pod, pod_that},
+    until,
+};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
     apps::v1::Deployment,
@@ -20,35 +24,10 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start().expect("th
 
 const CONTROLLERS: &str = "system:serviceaccount:kube-system";
 
-fn deployment(name: &str, replicas: u32) -> Value {
-    let labels = json!({ "app": name });
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": { "name": name },
-        "spec": {
-            "replicas": replicas,
-            "selector": { "matchLabels": labels },
-            "template": { "metadata": { "labels": labels }, "spec": pod("Always", &["serve"]) },
-        },
-    })
-}
-
-fn job(name: &str, command: &[&str]) -> Value {
-    let template = json!({ "spec": pod("Never", command) });
-    json!({
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": { "name": name },
-        "spec": { "template": template, "backoffLimit": 0 },
-    })
-}
-
-fn pod(restart_policy: &str, command: &[&str]) -> Value {
-    json!({
-        "restartPolicy": restart_policy,
-        "containers": [{ "name": "main", "image": "example.com/image:1", "command": command }],
-    })
+fn replicated(name: &str, replicas: u32) -> Value {
+    let mut manifest = deployment(name);
+    manifest["spec"]["replicas"] = replicas.into();
+    manifest
 }
 
 async fn apply(who: &Identity, manifest: &Value) {
@@ -91,7 +70,7 @@ async fn job_condition(namespace: &str, name: &str, condition: &str) {
 #[tokio::test]
 async fn a_deployments_pods_are_made_by_controllers_under_their_own_names() {
     let alice = &CLUSTER.people.alice;
-    apply(alice, &deployment("smoke-web", 2)).await;
+    apply(alice, &replicated("smoke-web", 2)).await;
     available(alice, TEAM_A, "smoke-web", 2).await;
 
     let created = creation("deployments", "smoke-web").await;
@@ -106,9 +85,9 @@ async fn a_deployments_pods_are_made_by_controllers_under_their_own_names() {
 #[tokio::test]
 async fn jobs_complete_fail_or_run_until_they_are_ended() {
     let alice = &CLUSTER.people.alice;
-    apply(alice, &job("smoke-done", &["train"])).await;
-    apply(alice, &job("smoke-broken", &["false"])).await;
-    apply(alice, &job("smoke-long", &["sleep", "infinity"])).await;
+    apply(alice, &job_that("smoke-done", &["train"])).await;
+    apply(alice, &job_that("smoke-broken", &["false"])).await;
+    apply(alice, &job("smoke-long")).await;
     job_condition(TEAM_A, "smoke-done", "Complete").await;
     job_condition(TEAM_A, "smoke-broken", "Failed").await;
     assert_eq!(creation("pods", "smoke-done-").await.username(), format!("{CONTROLLERS}:job-controller"));
@@ -137,7 +116,7 @@ async fn a_namespace_with_everything_in_it_goes_away() {
         "metadata": { "name": "claim" },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
     });
-    for manifest in [deployment("web", 1), job("long", &["sleep", "infinity"]), claim] {
+    for manifest in [replicated("web", 1), job("long"), claim] {
         let arguments = ["apply", "-n", "smoke-passing", "-f", "-"];
         let applied = CLUSTER.kubectl(admin, &arguments, &manifest.to_string()).await.expect("kubectl runs");
         applied.success().expect("applies");
@@ -153,7 +132,7 @@ async fn a_namespace_with_everything_in_it_goes_away() {
 #[tokio::test]
 async fn rbac_keeps_bob_out_of_team_a_until_somebody_lets_him_in() {
     let bob = &CLUSTER.people.bob;
-    let manifest = job("smoke-bobs", &["sleep", "infinity"]).to_string();
+    let manifest = job("smoke-bobs").to_string();
     let submit =
         async || CLUSTER.kubectl(bob, &["create", "-n", TEAM_A, "-f", "-"], &manifest).await.expect("kubectl runs");
     let refused = submit().await;
@@ -225,7 +204,7 @@ async fn kinds_that_are_not_public_have_stand_ins() {
         "kind": "HyperPodPyTorchJob",
         "metadata": { "name": "smoke-hyperpod" },
         "spec": {
-            "replicaSpecs": [{ "name": "pods", "replicas": 2, "template": { "spec": pod("Never", &["train"]) } }],
+            "replicaSpecs": [{ "name": "pods", "replicas": 2, "template": { "spec": pod_that("pods", &["train"])["spec"] } }],
             "runPolicy": { "anything": ["goes"] },
         },
     });
@@ -284,7 +263,7 @@ async fn a_pods_own_token_says_which_pod_it_is() {
     let alice = &CLUSTER.people.alice;
     let client = alice.client().await.expect("connects");
     let pods: Api<Pod> = Api::namespaced(client, TEAM_A);
-    let notebook = json!({ "metadata": { "name": "smoke-notebook" }, "spec": pod("Never", &["sleep", "infinity"]) });
+    let notebook = json!({ "metadata": { "name": "smoke-notebook" }, "spec": pod("smoke-notebook")["spec"] });
     let notebook = pods.create(&PostParams::default(), &serde_json::from_value(notebook).expect("a pod")).await;
     let notebook = notebook.expect("is created");
     let inside = CLUSTER.service_account(TEAM_A, "default", Some(&notebook)).await.expect("a token");

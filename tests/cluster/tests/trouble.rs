@@ -1,12 +1,15 @@
 //! What goes wrong on the platform's side, in the order in which it would: a cluster with workloads and Teams older than the
 //! gate, policies that do not load, Teams that overlap, a Team that goes while its pods run.
 
+use std::{collections::BTreeSet, time::Duration};
+
 use cluster::{
-    Cluster, GATE_NAME, Replicas, TEAM_A, TEAM_B, condition, governed, install_definition, mount, starter_policies,
-    teams, until,
-    workloads::{create, deployment, in_namespace, job, running},
+    Cluster, GATE_NAME, Replicas, TEAM_A, TEAM_B, condition, governed, install_definition,
+    manifests::{deployment, in_namespace, job, job_that},
+    mount, starter_policies, teams, until,
+    workloads::{create, running},
 };
-use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Pod};
+use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Pod, events::v1::Event};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, EvictParams, ListParams, PostParams},
@@ -25,17 +28,19 @@ async fn each_trouble_has_the_designs_answer() {
 
     let mut replicas = Replicas::start(&cluster, 3).await.expect("the gate starts");
     the_older_team_keeps_what_both_declare(&root).await;
+    told_everywhere(&replicas, "conflict", "Teams that declare what others have: a-younger").await;
     a_drain_brings_older_pods_back_at_team_level(&root).await;
 
-    policies_that_do_not_load(&cluster, &mut replicas).await;
+    policies_that_do_not_load(&cluster, &root, &mut replicas).await;
     overlap_is_refused(&cluster).await;
     overlap_written_at_the_same_instant(&cluster, &root).await;
+    told_everywhere(&replicas, "conflict", "Teams that declare what others have: a-younger").await;
     a_team_does_not_go_under_its_pods(&cluster, &root, &mut replicas).await;
 }
 
 /// Workloads, and two Teams that declare the same namespace; the younger has the name that sorts first.
 async fn older_than_the_gate(cluster: &Cluster, root: &Client) {
-    let mut long = job("older-job", &["sleep", "infinity"]);
+    let mut long = job("older-job");
     long["spec"]["backoffLimit"] = json!(4);
     for manifest in [deployment("older"), long] {
         create(cluster, &cluster.people.alice, &manifest).await.success().expect("nobody is asked yet");
@@ -86,17 +91,21 @@ async fn a_drain_brings_older_pods_back_at_team_level(root: &Client) {
     }
 }
 
-/// The last good set goes on deciding, and readiness says so; who starts anew does not become ready on a bad one.
-async fn policies_that_do_not_load(cluster: &Cluster, replicas: &mut Replicas) {
+/// The last good set goes on deciding, and readiness, metrics and each Team say so; who starts anew does not become ready on
+/// a bad one.
+async fn policies_that_do_not_load(cluster: &Cluster, root: &Client, replicas: &mut Replicas) {
     let starter = starter_policies().expect("are read");
+    assert_eq!(stale(replicas).await, [Some(0.0); 3]);
     let broken = ("broken.cedar".to_owned(), "permit (principal, action, resource".to_owned());
     mount(&replicas.policies(), &[starter.clone(), vec![broken]].concat()).expect("is mounted");
     noted(replicas, "broken.cedar").await;
+    teams_are_told(root, "PoliciesInvalid", "broken.cedar").await;
     decides_as_before(cluster, "broken").await;
 
     let away = replicas.policies().with_extension("away");
     std::fs::rename(replicas.policies(), &away).expect("is moved");
     noted(replicas, "cannot read").await;
+    teams_are_told(root, "PoliciesUnreadable", "cannot read").await;
     decides_as_before(cluster, "unreadable").await;
 
     replicas.kill(0);
@@ -114,6 +123,23 @@ async fn policies_that_do_not_load(cluster: &Cluster, replicas: &mut Replicas) {
     })
     .await
     .expect("the note is gone");
+    assert_eq!(stale(replicas).await, [Some(0.0); 3]);
+    for team in names_of_teams(root).await {
+        until(&format!("{team} is told that all is well"), async || {
+            let team = teams(root).get_opt(&team).await.ok()??;
+            (condition(&team, "PoliciesCurrent")?["status"] == "True").then_some(())
+        })
+        .await
+        .expect("is told");
+    }
+}
+
+async fn stale(replicas: &Replicas) -> Vec<Option<f64>> {
+    let mut stale = Vec::new();
+    for index in 0..replicas.count() {
+        stale.push(replicas.metric(index, "policies_stale").await);
+    }
+    stale
 }
 
 async fn noted(replicas: &Replicas, what: &str) {
@@ -125,13 +151,78 @@ async fn noted(replicas: &Replicas, what: &str) {
         });
         let detail = detail.await.expect("says so");
         assert!(detail.contains("goes on deciding"), "{detail}");
+        assert_eq!(replicas.metric(index, "policies_stale").await, Some(1.0));
+        assert_eq!(replicas.metric(index, "ready").await, Some(1.0));
+        let refused = replicas.metric(index, "policy_reloads_refused").await;
+        assert!(refused.is_some_and(|refused| refused >= 1.0), "{refused:?}");
+    }
+}
+
+/// Each by its condition and by one Event, however many replicas met the same.
+async fn teams_are_told(root: &Client, reason: &str, what: &str) {
+    let names = names_of_teams(root).await;
+    assert!(names.len() >= 5, "{names:?}");
+    for name in &names {
+        let what_is_awaited = format!("{name} is told: {reason}");
+        let said = until(&what_is_awaited, async || {
+            let team = teams(root).get_opt(name).await.ok()??;
+            condition(&team, "PoliciesCurrent").filter(|condition| condition["reason"] == reason).cloned()
+        });
+        let said = said.await.expect("is told");
+        assert_eq!(said["status"], "False");
+        let text = message(&said);
+        assert!(text.contains(what) && text.contains("go on deciding"), "{said}");
+    }
+    let api: Api<Event> = Api::namespaced(root.clone(), "default");
+    let of_reason = async || -> Option<Vec<Event>> {
+        let events = api.list(&ListParams::default()).await.ok()?.items;
+        Some(events.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).collect())
+    };
+    let regarding = |event: &Event| event.regarding.as_ref().and_then(|team| team.name.clone()).unwrap_or_default();
+    until(&format!("each Team has its Event: {reason}"), async || {
+        let told: BTreeSet<String> = of_reason().await?.iter().map(regarding).collect();
+        names.iter().all(|name| told.contains(name)).then_some(())
+    })
+    .await
+    .expect("is written");
+    // Two more looks at the directory: what lasts is no news.
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let events = of_reason().await.expect("are listed");
+    let mut told: Vec<String> = events.iter().map(regarding).collect();
+    told.sort();
+    assert_eq!(told, names, "one for each");
+    for event in events {
+        assert!(event.note.as_deref().is_some_and(|note| note.contains(what)), "{event:?}");
+        assert_eq!((event.type_.as_deref(), event.series.map(|series| series.count)), (Some("Warning"), None));
+        assert_eq!(event.reporting_controller.as_deref(), Some(GATE_NAME));
+    }
+}
+
+async fn names_of_teams(root: &Client) -> Vec<String> {
+    let mut names: Vec<String> =
+        teams(root).list(&ListParams::default()).await.expect("lists").iter().map(ResourceExt::name_any).collect();
+    names.sort();
+    names
+}
+
+/// By the metrics of all replicas, and by their readiness: they stay ready.
+async fn told_everywhere(replicas: &Replicas, trouble: &str, note: &str) {
+    for index in 0..replicas.count() {
+        until(&format!("replica {index} tells of {trouble}"), async || {
+            let readiness = replicas.readiness(index)?;
+            assert!(readiness.is_ready, "it stays ready: {}", readiness.detail);
+            let counted = replicas.metric(index, &format!("teams_in_trouble{{trouble=\"{trouble}\"}}")).await?;
+            (readiness.detail.contains(note) && counted >= 1.0).then_some(())
+        })
+        .await
+        .expect("is told");
     }
 }
 
 async fn decides_as_before(cluster: &Cluster, which: &str) {
-    let right = job(&format!("right-{which}"), &["train"]);
+    let right = job_that(&format!("right-{which}"), &["train"]);
     create(cluster, &cluster.people.alice, &right).await.success().expect("is admitted");
-    let wrong = in_namespace(job(&format!("wrong-{which}"), &["train"]), TEAM_A);
+    let wrong = in_namespace(job_that(&format!("wrong-{which}"), &["train"]), TEAM_A);
     let refused = create(cluster, &cluster.people.intruder, &wrong).await;
     assert!(refused.stderr.contains("denied the request"), "{}", refused.stderr);
 }
@@ -185,6 +276,7 @@ async fn a_team_does_not_go_under_its_pods(cluster: &Cluster, root: &Client, rep
 
     force_away(root, "team-b").await;
     until("nobody is a member", async || refusal(cluster, "orphan").await).await.expect("new roots are refused");
+    told_everywhere(replicas, "vanished", "Teams that are gone and still governed: team-b").await;
     let replaced = drain(root, TEAM_B, "app=served").await;
     assert_eq!(replaced.labels().get(TEAM).map(String::as_str), Some("team-b"), "{:?}", replaced.metadata);
     assert_eq!(replaced.labels().get(PERSON), None, "at team level");
@@ -208,7 +300,7 @@ async fn a_team_does_not_go_under_its_pods(cluster: &Cluster, root: &Client, rep
     create(cluster, &cluster.people.admin, &manifest).await.success().expect("may come back");
     governed(cluster, &["team-b"]).await.expect("is governed");
     until("bob is a member again", async || {
-        create(cluster, bob, &job("returned", &["train"])).await.success().ok().map(drop)
+        create(cluster, bob, &job_that("returned", &["train"])).await.success().ok().map(drop)
     })
     .await
     .expect("is admitted");
@@ -216,7 +308,7 @@ async fn a_team_does_not_go_under_its_pods(cluster: &Cluster, root: &Client, rep
 
 /// What the gate says to bob, once it refuses him.
 async fn refusal(cluster: &Cluster, name: &str) -> Option<String> {
-    let output = create(cluster, &cluster.people.bob, &job(name, &["train"])).await;
+    let output = create(cluster, &cluster.people.bob, &job_that(name, &["train"])).await;
     match output.code {
         0 => {
             let _gone = cluster.kubectl(&cluster.people.bob, &["delete", "job", name], "").await;

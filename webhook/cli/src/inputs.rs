@@ -10,6 +10,7 @@ use engine::offline::State;
 use engine::policies::{Policies, SourceFile, starter_files, starter_schema};
 use engine::snapshot::Snapshot;
 use engine::team::Teams;
+use server::policy_directory::PolicyDirectory;
 
 /// The embedded team files: the ones that the demonstration uses.
 pub(crate) const STARTER_TEAMS: [(&str, &str); 3] = [
@@ -65,15 +66,21 @@ impl Inputs {
             .map_err(|_| anyhow!("reading the inputs failed"))?
     }
 
+    /// Where the policies come from, unless they are the embedded ones.
+    pub(crate) fn policy_directory(&self) -> Result<Option<PolicyDirectory>> {
+        let Some(directory) = self.policies.clone() else { return Ok(None) };
+        let schema = self.schema.as_deref().map_or_else(|| Ok(starter_schema()), source)?;
+        Ok(Some(PolicyDirectory { directory, schema }))
+    }
+
     fn load_here(&self) -> Result<Loaded> {
-        let Self { policies, schema, teams, config, state } = self;
-        let schema = match schema {
-            Some(path) => SourceFile { path: path.display().to_string(), text: read(path)? },
-            None => starter_schema(),
-        };
-        let files = match policies {
-            Some(directory) => sources(directory, &["cedar"])?,
-            None => starter_files(),
+        let Self { policies: _, schema, teams, config, state } = self;
+        let (schema, files) = match self.policy_directory()? {
+            Some(directory) => {
+                let files = directory.read()?;
+                (directory.schema, files)
+            }
+            None => (schema.as_deref().map_or_else(|| Ok(starter_schema()), source)?, starter_files()),
         };
         let policies = Policies::load(&schema, &files)?;
         let teams = match teams {
@@ -121,7 +128,11 @@ fn sources(directory: &Path, extensions: &[&str]) -> Result<Vec<SourceFile>> {
     if paths.is_empty() {
         bail!("{}: no *.{} file", directory.display(), extensions.join(" or *."));
     }
-    paths.iter().map(|path| Ok(SourceFile { path: path.display().to_string(), text: read(path)? })).collect()
+    paths.iter().map(|path| source(path)).collect()
+}
+
+fn source(path: &Path) -> Result<SourceFile> {
+    Ok(SourceFile { path: path.display().to_string(), text: read(path)? })
 }
 
 /// Reads a text file; the error names it.

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::changes::Changes;
 use crate::cluster::{Cluster, Meta, OwnerReference, StoredObject};
-use crate::facts::Facts;
+use crate::facts::{Facts, kind_of};
 use crate::identity::{Caller, Component, IamCaller, IamName};
 use crate::review::{Operation, Review};
 use crate::snapshot::Snapshot;
@@ -45,6 +45,8 @@ pub struct Attribution {
     pub owner: Option<String>,
     /// What the object must carry; `None` where the gate writes no stamp.
     pub stamp: Option<Submitter>,
+    /// What must stand in place of the stamp that a controller copied from an owner whose stamp is ignored.
+    pub corrected: Option<Submitter>,
     pub root: Root,
     /// Owners on the way up, the nearest first, the root last. Empty for a root.
     pub chain: Vec<Arc<StoredObject>>,
@@ -148,6 +150,21 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// Whether a stamp may stand in what a controller made below `found`, and what must stand there in its place.
+    ///
+    /// Of a root that is legacy, a Deployment hands down the stamp that is ignored, and on something younger than the gate it
+    /// would count: `/mutate` puts the one that counts in its place, and `/validate` sees no other. Were it refused, no pod of
+    /// a workload from an earlier install would come back after its next rollout.
+    fn copied(&self, carried: &str, found: &Found) -> Result<Option<Submitter>, AttributionError> {
+        let owner = found.chain.first();
+        let is_owners = owner.is_some_and(|owner| owner.meta.stamp.as_deref() == Some(carried));
+        match self.phase {
+            _ if repeats(carried, found) => Ok(None),
+            Phase::Mutate if is_owners && found.notes.contains(&Note::Legacy) => Ok(Some(found.submitter.clone())),
+            Phase::Mutate | Phase::Validate => Err(AttributionError::ForeignStamp),
+        }
+    }
+
     fn by_the_actor(&self, stamp: Option<Submitter>, root: Root) -> Attribution {
         let person = match (&stamp, &self.actor) {
             (Some(stamp), _) => stamp.person.clone(),
@@ -161,6 +178,7 @@ impl Asked<'_> {
             user_origin: self.origin,
             owner: person,
             stamp,
+            corrected: None,
             root,
             chain: Vec::new(),
             notes: Vec::new(),
@@ -384,16 +402,17 @@ impl Walk<'_> {
         meta: Meta,
         found: Found,
     ) -> Result<Attribution, AttributionError> {
-        let Found { submitter, root, chain, notes } = found;
         let is_pod = meta.kind == "Pod";
-        match (meta.stamp.as_deref(), is_pod) {
-            // A pod is given its stamp; anything in between is never changed, and may only repeat it.
-            (Some(carried), false) if !repeats(carried, &submitter, &root, &notes) => {
-                return Err(AttributionError::ForeignStamp);
+        let corrected = match (meta.stamp.as_deref(), is_pod) {
+            (Some(carried), false) => asked.copied(carried, &found)?,
+            (None, false) => None,
+            // A pod is given its stamp.
+            (_, true) => {
+                insist(asked.phase, object, Some(&found.submitter.annotation()))?;
+                None
             }
-            (_, true) => insist(asked.phase, object, Some(&submitter.annotation()))?,
-            _ => {}
-        }
+        };
+        let Found { submitter, root, chain, notes } = found;
         Ok(Attribution {
             actor: Principal::Submitter(submitter.clone()),
             actor_origin: Origin::Controller,
@@ -401,6 +420,7 @@ impl Walk<'_> {
             user_origin: Origin::Controller,
             owner: submitter.person.clone(),
             stamp: is_pod.then_some(submitter),
+            corrected,
             root: Root::Stored(root),
             chain,
             notes,
@@ -423,8 +443,13 @@ impl Walk<'_> {
             return Ok(attribution);
         };
         let before = self.meta(asked.review, old).stamp;
-        if before != self.meta(asked.review, new).stamp && asked.phase == Phase::Validate {
-            self.repeats_the_stamp(new)?;
+        if before != self.meta(asked.review, new).stamp {
+            match (self.handed_down(asked, new), asked.phase) {
+                (Ok(corrected), _) => attribution.corrected = corrected,
+                // Refused where it counts.
+                (Err(_), Phase::Mutate) => {}
+                (Err(error), Phase::Validate) => return Err(error),
+            }
         }
         let mut changes = Changes::between(old, new);
         changes.set.retain(|change| !component.entry.may_add.contains(change));
@@ -432,15 +457,12 @@ impl Walk<'_> {
         Ok(attribution)
     }
 
-    /// An operator that copies annotations down (Spaces) may copy the stamp as it is now.
-    fn repeats_the_stamp(&self, new: &Value) -> Result<(), AttributionError> {
+    /// What copies annotations down (operators of Spaces, Deployments) may copy the stamp as it is now.
+    fn handed_down(&self, asked: &Asked<'_>, new: &Value) -> Result<Option<Submitter>, AttributionError> {
         let meta = Meta::read(new, None);
-        let resolved = meta.controller().and_then(|owner| self.cluster().of_uid(&owner.uid));
-        let resolved = resolved.and_then(|owner| self.resolve(owner, 0).ok());
-        match (meta.stamp, resolved) {
-            (Some(stamp), Some(Found { submitter, root, notes, .. })) if repeats(&stamp, &submitter, &root, &notes) => {
-                Ok(())
-            }
+        let owner = meta.controller().and_then(|owner| self.cluster().of_uid(&owner.uid));
+        match (meta.stamp, owner.and_then(|owner| self.resolve(owner, 0).ok())) {
+            (Some(stamp), Some(found)) => asked.copied(&stamp, &found),
             _ => Err(AttributionError::ForeignStamp),
         }
     }
@@ -491,11 +513,13 @@ impl Walk<'_> {
         meta.has_controller() && meta.stamp.as_deref().is_none_or(copied)
     }
 
-    /// The owner that carries the same stamp. One that does not was made by somebody else: what hangs below it is no part of
-    /// it, whatever it says.
+    /// The owner that carries the same stamp; or, of one whose stamp is ignored, the team's, as the gate corrected the copy.
+    /// An owner that carries another was made by somebody else: what hangs below it is no part of it, whatever it says.
     fn original(&self, meta: &Meta, stamp: &str) -> Option<Arc<StoredObject>> {
         let owner = self.owner(meta.controller()?, &meta.namespace).ok()?;
-        (owner.meta.stamp.as_deref() == Some(stamp)).then_some(owner)
+        let (team, of_owner) = (self.team?, owner.meta.stamp.as_deref()?);
+        let corrected = || stamp == Submitter::of_team(&team.name).annotation() && is_ignored(&owner.meta, team);
+        (of_owner == stamp || corrected()).then_some(owner)
     }
 
     /// Time passes: membership is looked up afresh for every child.
@@ -517,19 +541,14 @@ impl Walk<'_> {
 /// The stored object that a subresource request is about.
 pub fn stored_target<'a>(review: &Review, cluster: &'a Cluster) -> Option<&'a Arc<StoredObject>> {
     let namespace = review.namespace.as_deref()?;
-    let kind = kind_of_resource(&review.resource.resource);
+    let kind = kind_of(&review.resource.group, &review.resource.resource);
     let name = review.name.as_deref()?;
     // Proxies are asked for as `[scheme:]name[:port]`.
     let name = match (review.subresource.as_deref(), name.split(':').collect::<Vec<_>>().as_slice()) {
         (Some("proxy"), ["http" | "https", name] | [name, _] | [_, name, _]) => name,
         _ => name,
     };
-    cluster.named(&review.resource.group, &kind, namespace, name)
-}
-
-/// `deployments` -> `deployment`. Kinds are compared without regard to case, and every governed kind's plural is regular.
-fn kind_of_resource(plural: &str) -> String {
-    plural.strip_suffix('s').unwrap_or(plural).to_owned()
+    cluster.named(&review.resource.group, kind, namespace, name)
 }
 
 fn is_pod(review: &Review) -> bool {
@@ -539,6 +558,12 @@ fn is_pod(review: &Review) -> bool {
 /// Older than the gate's rule over the namespace.
 fn is_older(meta: &Meta, team: &Team) -> bool {
     matches!((meta.created, team.governed_since(&meta.namespace)), (Some(created), Some(since)) if created < since)
+}
+
+/// Its stamp says nothing here.
+fn is_ignored(meta: &Meta, team: &Team) -> bool {
+    let names_the_team = |stamp: &str| Submitter::parse(stamp).is_some_and(|stamp| stamp.team == team.name);
+    is_older(meta, team) || !meta.stamp.as_deref().is_some_and(names_the_team)
 }
 
 /// What cannot be read is taken for a workload: it must have an owner.
@@ -566,9 +591,9 @@ fn its_own(asked: &Asked<'_>, meta: &Meta) -> Result<Attribution, AttributionErr
 }
 
 /// The stamp that counts; or the root's own, which counts as the team's since its submitter left. A legacy root's never
-/// does: copied to something younger, it would. But one that names another team counts nowhere, as an original or copied: so
+/// does: on something younger, it would. But one that names another team counts nowhere, as an original or copied: so
 /// comes down what an administrator made in a team's namespace.
-fn repeats(carried: &str, submitter: &Submitter, root: &StoredObject, notes: &[Note]) -> bool {
+fn repeats(carried: &str, Found { submitter, root, chain: _, notes }: &Found) -> bool {
     let left = notes.contains(&Note::SubmitterLeft);
     let names_another_team = Submitter::parse(carried).is_some_and(|stamp| stamp.team != submitter.team);
     let copied = root.meta.stamp.as_deref() == Some(carried);

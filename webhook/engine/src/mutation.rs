@@ -102,6 +102,11 @@ pub fn stamp(builder: &mut PatchBuilder, submitter: &Submitter, team: &Team, cla
     }
 }
 
+/// Writes the stamp alone: in what a controller made, everything else is the controller's.
+pub fn correct(builder: &mut PatchBuilder, submitter: &Submitter) {
+    set_annotation(builder, stamp::SUBMITTED_BY, &submitter.annotation());
+}
+
 /// The old object, once another person has changed what runs: the stamp's person goes, and everything personal with it.
 pub fn rewritten(old: &Value, submitter: &Submitter) -> Value {
     let mut builder = PatchBuilder::new(old.clone());
@@ -218,8 +223,8 @@ fn volume_for(builder: &mut PatchBuilder, offer: &Offer<'_>, template: &PodTempl
     name
 }
 
-/// The person's ids for the whole pod, and what programs expect to go with a home.
-pub fn posix(builder: &mut PatchBuilder, template: &PodTemplate, person: &Person, home_path: Option<&str>) {
+/// The person's ids for the whole pod.
+pub fn posix(builder: &mut PatchBuilder, person: &Person) {
     let (Some(uid), Some(gid)) = (person.uid, person.gid) else { return };
     builder.set(&["spec", "securityContext", "runAsUser"], uid.into());
     builder.set(&["spec", "securityContext", "runAsGroup"], gid.into());
@@ -227,12 +232,31 @@ pub fn posix(builder: &mut PatchBuilder, template: &PodTemplate, person: &Person
     if !given && !person.supplemental_groups.is_empty() {
         builder.set(&["spec", "securityContext", "supplementalGroups"], json!(person.supplemental_groups));
     }
-    let (Some(path), Some(name)) = (home_path, &person.home) else { return };
+}
+
+/// What programs expect to go with a home.
+pub fn home_variables(home: &str, path: &str) -> [(&'static str, String); 3] {
+    [("HOME", path), ("USER", home), ("LOGNAME", home)].map(|(name, value)| (name, value.to_owned()))
+}
+
+/// Sets them in every container that does not say otherwise.
+pub fn settle_in(builder: &mut PatchBuilder, template: &PodTemplate, variables: &[(&'static str, String)]) {
     for container in template.containers.iter().filter(|container| is_completed(container.kind)) {
-        for (variable, value) in [("HOME", path), ("USER", name), ("LOGNAME", name)] {
+        for (variable, value) in variables {
             add_env(builder, container, variable, value);
         }
     }
+}
+
+/// A container has all of them: the ids of the pod were put in before, when the gate was asked about it for the first time.
+pub fn has_settled_in(object: &Value, template: &PodTemplate, variables: &[(&'static str, String)]) -> bool {
+    let has = |container: &Container, (name, value): &(&str, String)| {
+        let env = object.pointer(&container.pointer).map(|found| json::list(found, &["env"])).unwrap_or_default();
+        env.iter()
+            .any(|entry| json::text(entry, &["name"]) == Some(name) && json::text(entry, &["value"]) == Some(value))
+    };
+    let mut completed = template.containers.iter().filter(|container| is_completed(container.kind));
+    completed.any(|container| variables.iter().all(|variable| has(container, variable)))
 }
 
 /// Hides the node's GPUs from containers that ask for none.

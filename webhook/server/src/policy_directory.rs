@@ -15,7 +15,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use engine::policies::{LoadError, Policies, SourceFile};
 use engine::snapshot::Snapshot;
+use jiff::Timestamp;
+use tokio::sync::watch;
 
+use crate::cluster::chain;
 use crate::{Check, Readiness};
 
 /// How often to look; small beside kubelet's own delay, and beside what somebody who tries a policy out has patience for.
@@ -26,6 +29,12 @@ const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
 
 /// Kubelet replaces what is mounted by pointing this symlink at another directory.
 const DATA_LINK: &str = "..data";
+
+/// How often a directory is read again that was swapped while it was read; who swaps it faster than it can be read is told so.
+const READS: usize = 3;
+
+/// What people are shown of a problem: an Event holds a kilobyte.
+const SHOWN_CHARACTERS: usize = 500;
 
 /// Cedar parses by recursion; loading refuses text that would need more.
 const LOADING_STACK_BYTES: usize = 64 * 1024 * 1024;
@@ -46,6 +55,47 @@ pub enum ReloadError {
     Thread(#[source] io::Error),
     #[error("loading the policies ended in a panic")]
     Panicked,
+}
+
+impl ReloadError {
+    /// For machines, as conditions and Events have it.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Read { .. } | Self::TooLarge { .. } | Self::Empty { .. } => "PoliciesUnreadable",
+            Self::Load(_) => "PoliciesInvalid",
+            Self::Thread(_) | Self::Panicked => "PoliciesNotLoaded",
+        }
+    }
+}
+
+/// How the policies that decide stand to those in the directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// They are the same, since this was found.
+    Current { since: Timestamp },
+    /// What is there does not load.
+    Stale(Problem),
+}
+
+impl Standing {
+    pub fn current() -> Self {
+        Self::Current { since: Timestamp::now() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: &'static str,
+    /// A sentence for whoever wrote the policies.
+    pub message: String,
+}
+
+/// Who is told how the policies stand.
+#[derive(Debug, Clone)]
+pub struct Audience {
+    pub readiness: Readiness,
+    pub counters: Arc<Counters>,
+    pub standing: watch::Sender<Standing>,
 }
 
 /// Plain numbers for whoever shows them.
@@ -70,13 +120,30 @@ impl PolicyDirectory {
     /// All files, of one generation: were they read through the symlink one after the other, a change between them would
     /// mix two sets.
     pub fn read(&self) -> Result<Vec<SourceFile>, ReloadError> {
-        let generation = self.directory.join(DATA_LINK).canonicalize().unwrap_or_else(|_| self.directory.clone());
+        let mut generation = self.generation();
+        for _ in 1..READS {
+            let read = self.read_generation(&generation);
+            // Kubelet removes what it has replaced, also under whoever reads it.
+            let now = self.generation();
+            if read.is_ok() || now == generation {
+                return read;
+            }
+            generation = now;
+        }
+        self.read_generation(&generation)
+    }
+
+    fn generation(&self) -> PathBuf {
+        self.directory.join(DATA_LINK).canonicalize().unwrap_or_else(|_| self.directory.clone())
+    }
+
+    fn read_generation(&self, generation: &Path) -> Result<Vec<SourceFile>, ReloadError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             |source| ReloadError::Read { path, source }
         };
         let mut names = Vec::new();
-        for entry in fs::read_dir(&generation).map_err(failed(&self.directory))? {
+        for entry in fs::read_dir(generation).map_err(failed(&self.directory))? {
             let path = entry.map_err(failed(&self.directory))?.path();
             if path.extension().is_some_and(|extension| extension == "cedar") {
                 names.extend(path.file_name().map(ToOwned::to_owned));
@@ -127,13 +194,7 @@ struct Seen {
 }
 
 /// Keeps the snapshot at what lies in the directory. Never ends: drop it, or abort its task.
-pub async fn follow(
-    policies: PolicyDirectory,
-    snapshots: Arc<ArcSwap<Snapshot>>,
-    readiness: Readiness,
-    counters: Arc<Counters>,
-    every: Duration,
-) {
+pub async fn follow(policies: PolicyDirectory, snapshots: Arc<ArcSwap<Snapshot>>, audience: Audience, every: Duration) {
     let mut seen = Seen::default();
     loop {
         let (looking, swapped) = (policies.clone(), Arc::clone(&snapshots));
@@ -144,7 +205,7 @@ pub async fn follow(
         match look.await {
             Ok((outcome, now_seen)) => {
                 seen = now_seen;
-                tell(outcome, &mut seen, &snapshots, &readiness, &counters);
+                audience.tell(outcome, &mut seen, &snapshots);
             }
             Err(_panicked) => {
                 tracing::error!("looking for new policies ended in a panic");
@@ -184,37 +245,45 @@ fn look(policies: &PolicyDirectory, snapshots: &ArcSwap<Snapshot>, seen: &mut Se
     Ok(Reload::Swapped)
 }
 
-fn tell(
-    outcome: Result<Reload, ReloadError>,
-    seen: &mut Seen,
-    snapshots: &ArcSwap<Snapshot>,
-    readiness: &Readiness,
-    counters: &Counters,
-) {
-    let revision = snapshots.load().policies.revision().to_owned();
-    match outcome {
-        Ok(Reload::StillRefused) => {}
-        Ok(reload) => {
-            if reload == Reload::Swapped {
-                tracing::info!(revision, "policies replaced");
-                counters.reloaded.fetch_add(1, Ordering::Relaxed);
-                counters.reloaded_at_unix_seconds.store(certs::UnixTime::now().as_secs(), Ordering::Relaxed);
+impl Audience {
+    fn tell(&self, outcome: Result<Reload, ReloadError>, seen: &mut Seen, snapshots: &ArcSwap<Snapshot>) {
+        let revision = snapshots.load().policies.revision().to_owned();
+        match outcome {
+            Ok(Reload::StillRefused) => {}
+            Ok(reload) => {
+                if reload == Reload::Swapped {
+                    tracing::info!(revision, "policies replaced");
+                    self.counters.reloaded.fetch_add(1, Ordering::Relaxed);
+                    self.counters.reloaded_at_unix_seconds.store(certs::UnixTime::now().as_secs(), Ordering::Relaxed);
+                }
+                self.well(seen);
             }
-            seen.problem = None;
-            counters.stale.store(0, Ordering::Relaxed);
-            readiness.pass(Check::Policies);
+            Err(error) => self.ill(&error, seen, &revision),
         }
-        Err(error) => {
-            let problem = error.to_string();
-            counters.stale.store(1, Ordering::Relaxed);
-            if seen.problem.as_ref() != Some(&problem) {
-                tracing::error!(error = &error as &dyn std::error::Error, revision, "policies not replaced");
-                counters.refused.fetch_add(1, Ordering::Relaxed);
-                let first = problem.lines().take(2).collect::<Vec<_>>().join(" ");
-                readiness.pass_with(Check::Policies, format!("{revision} goes on deciding: {first}"));
-                seen.problem = Some(problem);
-            }
+    }
+
+    fn well(&self, seen: &mut Seen) {
+        self.counters.stale.store(0, Ordering::Relaxed);
+        self.readiness.pass(Check::Policies);
+        if seen.problem.take().is_some() {
+            self.standing.send_replace(Standing::current());
         }
+    }
+
+    /// Each problem once, however often it is met.
+    fn ill(&self, error: &ReloadError, seen: &mut Seen, revision: &str) {
+        let problem = chain(error);
+        self.counters.stale.store(1, Ordering::Relaxed);
+        if seen.problem.as_ref() == Some(&problem) {
+            return;
+        }
+        tracing::error!(error = error as &dyn std::error::Error, revision, "policies not replaced");
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        let first = problem.lines().take(2).collect::<Vec<_>>().join(" ");
+        self.readiness.pass_with(Check::Policies, format!("{revision} goes on deciding: {first}"));
+        let message = first.chars().take(SHOWN_CHARACTERS).collect();
+        self.standing.send_replace(Standing::Stale(Problem { reason: error.reason(), message }));
+        seen.problem = Some(problem);
     }
 }
 
@@ -276,8 +345,7 @@ mod tests {
     struct Followed {
         mount: Mount,
         snapshots: Arc<ArcSwap<Snapshot>>,
-        readiness: Readiness,
-        counters: Counters,
+        audience: Audience,
         seen: Seen,
     }
 
@@ -296,20 +364,36 @@ mod tests {
             Self {
                 mount,
                 snapshots: Arc::new(ArcSwap::from_pointee(snapshot)),
-                readiness: Readiness::requiring([Check::Policies]),
-                counters: Counters::default(),
+                audience: Audience {
+                    readiness: Readiness::requiring([Check::Policies]),
+                    counters: Arc::default(),
+                    standing: watch::Sender::new(Standing::current()),
+                },
                 seen: Seen::default(),
             }
         }
 
         fn look(&mut self) {
             let outcome = look(&self.mount.policies(), &self.snapshots, &mut self.seen);
-            tell(outcome, &mut self.seen, &self.snapshots, &self.readiness, &self.counters);
+            self.audience.tell(outcome, &mut self.seen, &self.snapshots);
         }
 
         fn counts(&self) -> (u64, u64, u64) {
             let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            (read(&self.counters.reloaded), read(&self.counters.refused), read(&self.counters.stale))
+            let Counters { reloaded, refused, stale, .. } = &*self.audience.counters;
+            (read(reloaded), read(refused), read(stale))
+        }
+
+        fn report(&self) -> String {
+            self.audience.readiness.report().to_string()
+        }
+
+        /// The reason and the message.
+        fn problem(&self) -> Option<(&'static str, String)> {
+            match &*self.audience.standing.borrow() {
+                Standing::Current { .. } => None,
+                Standing::Stale(Problem { reason, message }) => Some((reason, message.clone())),
+            }
         }
 
         fn holds(&self, id: &str) -> bool {
@@ -322,7 +406,7 @@ mod tests {
         let mut followed = Followed::new();
         followed.look();
         assert_eq!(followed.counts(), (0, 0, 0), "the same files are no news");
-        assert!(followed.readiness.is_ready());
+        assert!(followed.audience.readiness.is_ready());
 
         followed.mount.put(&with(OF_THE_SITE));
         followed.look();
@@ -334,18 +418,21 @@ mod tests {
         followed.look();
         assert_eq!(followed.counts(), (1, 1, 1), "said once");
         assert!(followed.holds("of-the-site"), "the last good set goes on deciding");
-        let report = followed.readiness.report().to_string();
+        let report = followed.report();
         assert!(
             report.contains("[+]policies ok: sha256:") && report.contains("goes on deciding: no policy was loaded"),
             "{report}"
         );
-        assert!(followed.readiness.is_ready());
+        assert!(followed.audience.readiness.is_ready());
+        let (reason, message) = followed.problem().expect("is told");
+        assert!(reason == "PoliciesInvalid" && message.contains("no policy was loaded"), "{reason}: {message}");
 
         followed.mount.put(&starter_files());
         followed.look();
+        assert_eq!(followed.problem(), None);
         assert_eq!(followed.counts(), (2, 1, 0));
         assert!(!followed.holds("of-the-site"));
-        assert!(followed.readiness.report().to_string().contains("[+]policies ok\n"));
+        assert!(followed.report().contains("[+]policies ok\n"));
     }
 
     #[test]
@@ -354,10 +441,14 @@ mod tests {
         followed.mount.put(&[]);
         followed.look();
         assert_eq!(followed.counts(), (0, 1, 1));
-        assert!(followed.readiness.report().to_string().contains("no *.cedar file"));
+        assert!(followed.report().contains("no *.cedar file"));
+        let empty = followed.problem().expect("is told");
+        assert_eq!(empty.0, "PoliciesUnreadable");
         fs::remove_dir_all(followed.mount.directory.path()).expect("removes");
         followed.look();
         assert_eq!(followed.counts(), (0, 2, 1), "another problem is said, too");
+        let gone = followed.problem().expect("is told");
+        assert!(gone != empty && gone.1.contains("No such file"), "with its cause: {gone:?}");
         assert!(followed.holds(&followed.snapshots.load().policies.infos()[0].id));
     }
 
@@ -370,6 +461,31 @@ mod tests {
         followed.mount.put(&starter_files());
         followed.look();
         assert_eq!(followed.counts(), (0, 1, 0));
-        assert!(followed.readiness.report().to_string().contains("[+]policies ok\n"));
+        assert!(followed.report().contains("[+]policies ok\n"));
+    }
+    /// Also the first time, when a mixture would decide until the next look.
+    #[test]
+    fn a_read_is_of_one_generation_while_they_change() {
+        let set = |number: u32| -> Vec<SourceFile> {
+            (0..20).map(|file| SourceFile::new(format!("{file}.cedar"), format!("// {number}"))).collect()
+        };
+        let mut mount = Mount::new();
+        mount.put(&set(0));
+        let policies = mount.policies();
+        let changing = std::thread::spawn(move || {
+            for number in 1..100 {
+                mount.put(&set(number));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            mount
+        });
+        let mut seen = std::collections::BTreeSet::new();
+        while !changing.is_finished() {
+            let files = policies.read().expect("is read again when it is taken away");
+            let texts: std::collections::BTreeSet<String> = files.into_iter().map(|file| file.text).collect();
+            assert_eq!(texts.len(), 1, "{texts:?}");
+            seen.extend(texts);
+        }
+        assert!(seen.len() > 1, "it changed meanwhile: {seen:?}");
     }
 }

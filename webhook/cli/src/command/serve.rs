@@ -12,18 +12,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
-use engine::policies::{SourceFile, starter_schema};
-use engine::snapshot::Snapshot;
 use rustls::ServerConfig;
 use server::cluster::governor::Reports;
 use server::decider::Decider;
 use server::ledger::{InMemory, LedgerStore};
 use server::metrics::{Metrics, Source};
-use server::policy_directory::{self, PolicyDirectory};
+use server::policy_directory::{self, Audience, Standing};
 use server::{Check, DecisionLog, Gate, Readiness, Server, decision_log, listen, runtime};
 use tokio::sync::watch;
 
-use crate::inputs::{Inputs, read};
+use crate::inputs::Inputs;
+use cluster::Told;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -46,7 +45,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     // The decision log has standard output; everything else goes to standard error.
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
     let place = cluster.place()?;
-    let policies = reloading(&inputs)?;
+    // A directory of policies is followed; the embedded ones cannot change.
+    let policies = inputs.policy_directory()?;
     let loaded = place.inputs(inputs)?.load()?;
     let readiness = Readiness::requiring([Check::Certificate, Check::Policies, Check::State]);
     let sink = match &log {
@@ -62,23 +62,29 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let (trust, trusted) = watch::channel(None);
         let reports = Arc::new(Reports::default());
         let resolver = certificate.serve(connected.as_ref(), trust, Arc::clone(&reports), readiness.clone()).await?;
-        let counters = Arc::new(policy_directory::Counters::default());
+        let audience = Audience {
+            readiness: readiness.clone(),
+            counters: Arc::default(),
+            standing: watch::Sender::new(Standing::current()),
+        };
         if let Some(policies) = policies {
-            follow(policies, &snapshots, &readiness, Arc::clone(&counters));
+            let (snapshots, audience) = (Arc::clone(&snapshots), audience.clone());
+            tokio::spawn(policy_directory::follow(policies, snapshots, audience, policy_directory::LOOK_EVERY));
         }
         let mut counted = vec![
             sources::readiness(readiness.clone()),
             sources::log(log.clone()),
             sources::certificate(Arc::clone(&resolver)),
-            sources::policies(counters),
+            sources::policies(Arc::clone(&audience.counters)),
         ];
         let listener = tokio::net::TcpListener::bind(address).await.with_context(|| address.to_string())?;
         let front = Front { listener, tls: listen::tls(resolver)?, log, readiness };
         tracing::info!(%address, "serving");
         match connected {
             Some(connected) => {
+                let told = Told { trust: trusted, policies: audience.standing.subscribe() };
                 let running =
-                    connected.start(Arc::clone(&snapshots), front.readiness.clone(), trusted, Arc::clone(&reports));
+                    connected.start(Arc::clone(&snapshots), front.readiness.clone(), told, Arc::clone(&reports));
                 counted.push(sources::cluster(running.state, reports));
                 let decider = Decider::new(Arc::clone(&snapshots), Arc::clone(&running.ledgers));
                 let decider = decider.with_lookup(running.lookup);
@@ -118,29 +124,4 @@ impl Front {
         server.run(runtime::shutdown_signal()?).await;
         Ok(())
     }
-}
-
-/// A directory of policies is followed; the embedded ones cannot change.
-fn reloading(inputs: &Inputs) -> Result<Option<PolicyDirectory>> {
-    let Some(directory) = inputs.policies.clone() else { return Ok(None) };
-    let schema = match &inputs.schema {
-        Some(path) => SourceFile::new(path.display().to_string(), read(path)?),
-        None => starter_schema(),
-    };
-    Ok(Some(PolicyDirectory { directory, schema }))
-}
-
-fn follow(
-    policies: PolicyDirectory,
-    snapshots: &Arc<ArcSwap<Snapshot>>,
-    readiness: &Readiness,
-    counters: Arc<policy_directory::Counters>,
-) {
-    tokio::spawn(policy_directory::follow(
-        policies,
-        Arc::clone(snapshots),
-        readiness.clone(),
-        counters,
-        policy_directory::LOOK_EVERY,
-    ));
 }

@@ -104,7 +104,7 @@ pub(crate) fn stored_demand(stored: &StoredObject) -> Amounts {
     if is_finished(&stored.object) {
         return Amounts::new();
     }
-    let Ok(Facts::Workload(workload)) = extract(&kind_of(stored), &stored.object) else { return Amounts::new() };
+    let Ok(Facts::Workload(workload)) = extract(&stored_kind(stored), &stored.object) else { return Amounts::new() };
     match (stored.meta.kind.as_str(), workload.templates.as_slice()) {
         ("Pod", [pod, ..]) => pod.per_pod.clone(),
         ("Job", [template, ..]) => {
@@ -115,13 +115,13 @@ pub(crate) fn stored_demand(stored: &StoredObject) -> Amounts {
 }
 
 pub(crate) fn class_of(stored: &StoredObject) -> Class {
-    match extract(&kind_of(stored), &stored.object) {
+    match extract(&stored_kind(stored), &stored.object) {
         Ok(Facts::Workload(workload)) => workload.class,
         Ok(Facts::Object(_)) | Err(_) => Class::Other,
     }
 }
 
-fn kind_of(stored: &StoredObject) -> KindRef<'_> {
+fn stored_kind(stored: &StoredObject) -> KindRef<'_> {
     KindRef { group: &stored.meta.group, kind: &stored.meta.kind, resource: "" }
 }
 
@@ -143,6 +143,13 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
     ("inference.sagemaker.aws.amazon.com", "jumpstartmodels", "JumpStartModel", endpoint::jump_start),
     ("workspace.jupyter.org", "workspaces", "Workspace", workspace::read),
 ];
+
+/// The kind behind a plural, which is all that a request for a subresource says of it. Of a kind that nobody reads the name is
+/// made from a regular plural, and has no capitals.
+pub fn kind_of<'a>(group: &str, plural: &'a str) -> &'a str {
+    let known = READERS.iter().find(|(of_group, known, ..)| *of_group == group && *known == plural);
+    known.map_or_else(|| plural.strip_suffix('s').unwrap_or(plural), |(_, _, kind, _)| *kind)
+}
 
 /// What an object asks for.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,7 @@ use super::Evaluation;
 use super::step::{Judging, Step};
 use super::words::malformed;
 use crate::attribution::{Note, Principal, Root, is_main_resource};
-use crate::facts::{Facts, Workload};
+use crate::facts::{Facts, PodTemplate, Workload};
 use crate::json;
 use crate::judge::judge;
 use crate::mutation::{self, Ids, Offer};
@@ -32,7 +32,7 @@ impl Step<'_> {
         match self.review.operation {
             Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
             Operation::Update if !self.is_between() => self.put_back(&mut builder, team),
-            Operation::Update => {}
+            Operation::Update => self.correct(&mut builder),
             Operation::Delete | Operation::Connect => {}
         }
         let (patched, operations) = builder.finish();
@@ -67,6 +67,7 @@ impl Step<'_> {
     ) -> Judging {
         let facts = self.facts(object)?;
         let Some(stamp) = &self.attribution.stamp else {
+            self.correct(builder);
             self.label_intermediate(builder, &facts, team);
             return Ok(());
         };
@@ -81,6 +82,14 @@ impl Step<'_> {
             self.complete_pod(evaluation, builder, facts, team, stamp, &given);
         }
         Ok(())
+    }
+
+    /// In place of a copied stamp that is ignored where it came from. Whoever copied it writes it again at times, without end
+    /// but to no effect: what the API server stores stays as it is, so nobody hears of a change.
+    fn correct(&self, builder: &mut PatchBuilder) {
+        if let Some(stamp) = &self.attribution.corrected {
+            mutation::correct(builder, stamp);
+        }
     }
 
     /// Task governance refuses these without a queue, whoever made them: metadata only, and only in `kueue` mode.
@@ -142,9 +151,9 @@ impl Step<'_> {
             mutation::mount(builder, offer, template);
         }
         let shared = fitting.iter().any(|offer| offer.storage.is_shared());
-        let home = fitting.iter().find(|offer| offer.owner.is_some()).map(|offer| offer.mount_path.as_str());
-        if let (Ids::Inject { .. }, true, Some(person)) = (ids, shared, person) {
-            mutation::posix(builder, template, person, home);
+        if let (true, Some(person)) = (shared, person) {
+            let home = fitting.iter().find(|offer| offer.owner.is_some()).map(|offer| offer.mount_path.as_str());
+            live_as(builder, template, ids, person, home);
         }
         if given.assumes {
             mutation::service_account(builder, team.default_service_account());
@@ -189,6 +198,24 @@ impl Step<'_> {
         let rest: Vec<_> = allowed.collect();
         let may = |action: Action| rest.iter().any(|(asked, allowed)| *asked == action && *allowed);
         Given { offers, assumes: may(Action::Assume), queues: may(Action::Enqueue), charges: may(Action::Charge) }
+    }
+}
+
+/// The person's ids, and the variables that go with a home. A container that another webhook added after the ids were put in
+/// gets the variables as the first ones did; where somebody set the ids by hand, the rest is theirs as well.
+fn live_as(builder: &mut PatchBuilder, template: &PodTemplate, ids: Ids, person: &Person, home_path: Option<&str>) {
+    let home = person.home.as_deref().zip(home_path);
+    let variables = home.map(|(name, path)| mutation::home_variables(name, path));
+    let settles_in = match (ids, &variables) {
+        (Ids::Inject { .. }, _) => {
+            mutation::posix(builder, person);
+            true
+        }
+        (Ids::Theirs, Some(variables)) => mutation::has_settled_in(builder.object(), template, variables),
+        (Ids::Theirs | Ids::Unknown | Ids::Foreign, _) => false,
+    };
+    if let (true, Some(variables)) = (settles_in, variables) {
+        mutation::settle_in(builder, template, &variables);
     }
 }
 

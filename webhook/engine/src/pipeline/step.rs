@@ -8,11 +8,11 @@ use super::words::malformed;
 use crate::attribution::{Attribution, Principal, Root};
 use crate::changes::Changes;
 use crate::cluster::{Meta, StoredObject};
-use crate::facts::{Facts, KindRef, Workload, extract};
+use crate::facts::{Facts, KindRef, Workload, extract, kind_of};
 use crate::json;
 use crate::mutation::{self};
 use crate::questions::{Base, Clock, Names};
-use crate::review::{Operation, Review};
+use crate::review::{GroupVersionResource, Operation, Review};
 use crate::snapshot::Snapshot;
 use crate::stamp::{self};
 use crate::team::Team;
@@ -112,7 +112,7 @@ impl Step<'_> {
             | "PodAttachOptions"
             | "PodPortForwardOptions"
             | "PodProxyOptions"
-            | "Eviction" => target_kind(&self.review.resource.resource),
+            | "Eviction" => self.target_kind(),
             kind => kind,
         };
         world.workload(&WorkloadView {
@@ -125,6 +125,12 @@ impl Step<'_> {
             labels,
             version,
         })
+    }
+
+    /// Of what a subresource belongs to.
+    fn target_kind(&self) -> &str {
+        let GroupVersionResource { group, resource, .. } = &self.review.resource;
+        kind_of(group, resource)
     }
 
     pub(super) fn object(&self, world: &mut World<'_>, labels: &[(String, String)]) -> cedar_policy::EntityUid {
@@ -199,12 +205,11 @@ impl Step<'_> {
     }
 
     pub(super) fn unknown_target(&self) -> Refusal {
-        let Review { resource, .. } = self.review;
         Refusal {
             reason: ReasonCode::UnknownTarget,
             message: format!(
                 "the {} `{}` cannot be read, so nobody can tell what this would take",
-                target_kind(&resource.resource),
+                self.target_kind(),
                 self.review.display_name()
             ),
             hint: Some("try again in a moment, or change the object itself".to_owned()),
@@ -241,19 +246,6 @@ pub(super) fn object_of(facts: &Facts) -> Option<&crate::facts::Object> {
 
 pub(super) fn stored_kind(stored: &StoredObject) -> KindRef<'_> {
     KindRef { group: &stored.meta.group, kind: &stored.meta.kind, resource: "" }
-}
-
-pub(super) fn target_kind(plural: &str) -> &str {
-    match plural {
-        "pods" => "Pod",
-        "deployments" => "Deployment",
-        "statefulsets" => "StatefulSet",
-        "replicasets" => "ReplicaSet",
-        "pytorchjobs" => "PyTorchJob",
-        "inferenceendpointconfigs" => "InferenceEndpointConfig",
-        "jumpstartmodels" => "JumpStartModel",
-        other => other,
-    }
 }
 
 pub(super) fn labels(object: Option<&Value>) -> Result<Vec<(String, String)>, Refusal> {

@@ -40,7 +40,10 @@ fn nothing_breaks_a_law_in_large_worlds() {
             let law: String = found.why.chars().filter(|c| !c.is_ascii_digit()).take(26).collect();
             let best = laws.remove(&law);
             let count = best.as_ref().map_or(0, |best| best.0);
-            let best = match best { Some((_, b)) if b.trace.len() <= found.trace.len() => b, _ => found };
+            let best = match best {
+                Some((_, b)) if b.trace.len() <= found.trace.len() => b,
+                _ => found,
+            };
             laws.insert(law, (count + 1, best));
         }
     }

@@ -86,6 +86,12 @@ impl ServedTeam {
         Self { spec, vanished: true, ..self.clone() }
     }
 
+    /// As much of it as keeps its namespaces governed.
+    pub fn bare(&self) -> Self {
+        let spec = TeamSpec { namespaces: self.spec.namespaces.clone(), ..TeamSpec::default() };
+        Self { spec, ..self.clone() }
+    }
+
     fn into_file(self) -> (TeamFile, BTreeMap<String, Timestamp>, bool, ObjectRevision) {
         let Self { name, created: _, revision, mut governed, spec, unusable: _, vanished } = self;
         governed.retain(|namespace, _| spec.namespaces.contains(namespace));

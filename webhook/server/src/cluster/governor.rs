@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::config::Config;
-use engine::team::served::ServedTeam;
 use futures::{StreamExt, pin_mut, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
@@ -25,11 +24,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::index::GovernedTeam;
+use super::policy_report::{self, Announced};
 use super::publish::State;
 use super::team_object::{self, GovernedNamespace, TeamStatus, condition};
 use super::webhooks::{self, Live, Target, Wanted};
 use super::{ApiServer, chain};
 use crate::Readiness;
+use crate::policy_directory::Standing;
 
 /// Our name in `managedFields`.
 pub const FIELD_MANAGER: &str = "cedargate";
@@ -61,6 +62,8 @@ pub struct Governor {
     pub readiness: Readiness,
     /// Whom the API server must trust; `None` until it is known.
     pub trust: watch::Receiver<Option<Trust>>,
+    /// How the policies stand that this replica decides by.
+    pub policies: watch::Receiver<Standing>,
     pub reports: Arc<Reports>,
 }
 
@@ -118,6 +121,7 @@ pub enum RoundError {
 #[derive(Debug, Default)]
 struct Memory {
     holding: Holding,
+    announced: Announced,
     ready_since: Option<Instant>,
     /// Said once, not every two seconds.
     complained: Option<String>,
@@ -152,6 +156,7 @@ pub async fn govern(mut governor: Governor) {
             () = governor.state.governance_changed() => {}
             Some(()) = news.next() => {}
             Ok(()) = governor.trust.changed() => {}
+            Ok(()) = governor.policies.changed() => {}
         }
         tokio::time::sleep(COALESCE).await;
         wait = match governor.round(&mut memory).await {
@@ -259,36 +264,54 @@ impl Governor {
     }
 
     /// Writes the status of each Team that has news.
-    async fn tell(&self, teams: &[GovernedTeam], memory: &Memory) -> Result<Next, RoundError> {
-        let api: Api<DynamicObject> = Api::all_with(self.api_server.client(), &team_object::resource());
+    async fn tell(&mut self, teams: &[GovernedTeam], memory: &mut Memory) -> Result<Next, RoundError> {
+        let policies = self.policies.borrow_and_update().clone();
+        memory.announced.look(&policies);
         let now = Timestamp::now();
         let mut next = Next::OnNews;
         for team in teams {
-            let told = status(team, &memory.holding, now);
+            let told = status(team, &memory.holding, &policies, now);
             if memory.holding.waits_for(team, now) {
                 next = Next::After(Duration::from_secs(1));
             }
             if said_by_us(&told) == said_by_us(&team.status) {
                 continue;
             }
-            let patch = json!({
-                "apiVersion": team_object::resource().api_version,
-                "kind": team_object::KIND,
-                "metadata": {"name": team.name, "resourceVersion": team.resource_version},
-                "status": said_by_us(&told),
-            });
-            match api.patch_status(&team.name, &forced(), &Patch::Apply(patch)).await {
-                Ok(_) => {
-                    self.reports.statuses.fetch_add(1, Ordering::Relaxed);
-                }
-                // Another replica was faster, or the Team is gone: the watch will say.
-                Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {
-                    next = Next::After(Duration::from_secs(1));
-                }
-                Err(error) => return Err(failed("write the status of a Team", error)),
+            match self.write(team, &told).await? {
+                Some(written) => self.announce(&written, team, &told, memory).await,
+                // The watch will say.
+                None => next = Next::After(Duration::from_secs(1)),
             }
         }
         Ok(next)
+    }
+
+    /// `None`: another replica was faster, or the Team is gone.
+    async fn write(&self, team: &GovernedTeam, told: &TeamStatus) -> Result<Option<DynamicObject>, RoundError> {
+        let api: Api<DynamicObject> = Api::all_with(self.api_server.client(), &team_object::resource());
+        let patch = json!({
+            "apiVersion": team_object::resource().api_version,
+            "kind": team_object::KIND,
+            "metadata": {"name": team.name, "resourceVersion": team.resource_version},
+            "status": said_by_us(told),
+        });
+        match api.patch_status(&team.name, &forced(), &Patch::Apply(patch)).await {
+            Ok(written) => {
+                self.reports.statuses.fetch_add(1, Ordering::Relaxed);
+                Ok(Some(written))
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(None),
+            Err(error) => Err(failed("write the status of a Team", error)),
+        }
+    }
+
+    /// The status says it already: an Event that is lost is told in the log alone.
+    async fn announce(&self, written: &DynamicObject, team: &GovernedTeam, told: &TeamStatus, memory: &mut Memory) {
+        let client = self.api_server.client();
+        let (before, after) = (&team.status.conditions, &told.conditions);
+        if let Err(error) = memory.announced.announce(&client, written, before, after).await {
+            tracing::warn!(team = team.name, error = chain(&error), "cannot write an Event about a Team");
+        }
     }
 
     fn mutating(&self) -> Api<DynamicObject> {
@@ -344,13 +367,13 @@ fn held_by_both([mutating, validating]: &[Live; 2]) -> BTreeSet<String> {
     validating.namespaces.intersection(&mutating.namespaces).cloned().collect()
 }
 
-/// Teams that had vanished before this process began, as the configuration remembers them.
-pub async fn remembered(client: &Client) -> kube::Result<Vec<ServedTeam>> {
+/// What the configuration remembers of the time before this process began.
+pub async fn remembered(client: &Client) -> kube::Result<Live> {
     let api: Api<DynamicObject> =
         Api::all_with(client.clone(), &kube::api::ApiResource::erase::<ValidatingWebhookConfiguration>(&()));
     let found = api.get_opt(webhooks::NAME).await?;
-    let live = found.and_then(|found| serde_json::to_value(found).ok()).map(|found| Live::read(&found));
-    Ok(live.map(|live| live.vanished).unwrap_or_default())
+    let found = found.and_then(|found| serde_json::to_value(found).ok());
+    Ok(found.map(|found| Live::read(&found)).unwrap_or_default())
 }
 
 /// Whoever edits or replaces a configuration is answered at once.
@@ -405,7 +428,7 @@ fn failed(what: &'static str, source: kube::Error) -> RoundError {
 }
 
 /// Where a Team stands. A namespace that is not held loses its time: what is created meanwhile comes past the gate.
-pub fn status(team: &GovernedTeam, holding: &Holding, now: Timestamp) -> TeamStatus {
+pub fn status(team: &GovernedTeam, holding: &Holding, policies: &Standing, now: Timestamp) -> TeamStatus {
     let before = &team.status;
     let governed = |name: &String| {
         let governed_since = holding.governed_since(team, name, now)?;
@@ -419,9 +442,10 @@ pub fn status(team: &GovernedTeam, holding: &Holding, now: Timestamp) -> TeamSta
     let conditions = conditions.map(|(kind, holds, reason, message)| {
         condition(kind, holds, reason, message, &before.conditions, whole_seconds(now))
     });
+    let policies = policy_report::condition(&before.conditions, policies, whole_seconds(now));
     TeamStatus {
         governed_since: namespaces.iter().map(|namespace| namespace.governed_since).max().filter(|_| governed),
-        conditions: conditions.collect(),
+        conditions: conditions.chain(policies).collect(),
         namespaces,
         limit: team.limit.clone(),
         used: before.used.clone(),
@@ -477,6 +501,11 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Where the policies are well.
+    fn status(team: &GovernedTeam, holding: &Holding, now: Timestamp) -> TeamStatus {
+        super::status(team, holding, &Standing::current(), now)
+    }
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millisecond(1_800_000_000_000 + millis).expect("in range")

@@ -96,6 +96,8 @@ pub struct Governance {
     pub label_keys: BTreeSet<String>,
     pub teams: Vec<GovernedTeam>,
     pub vanished: Vec<ServedTeam>,
+    /// What would be left of the others.
+    pub left: Vec<ServedTeam>,
     pub teams_version: u64,
 }
 
@@ -113,6 +115,39 @@ pub struct GovernedTeam {
     pub conflicts: Vec<String>,
     pub unusable: Option<String>,
     pub limit: Option<String>,
+}
+
+/// Teams that are not as whoever wrote them meant it, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// An older one, or the cluster, has what they declare.
+    pub conflicting: Vec<String>,
+    /// They cannot be read.
+    pub unusable: Vec<String>,
+    /// The object is gone, and its namespaces are governed still: pods of it are left, or may be.
+    pub vanished: Vec<String>,
+}
+
+/// How many names a sentence has room for.
+const NAMED: usize = 5;
+
+impl Trouble {
+    /// For whoever is on call; `None` without trouble.
+    pub fn note(&self) -> Option<String> {
+        let Self { conflicting, unusable, vanished } = self;
+        let part = |what: &str, names: &[String]| {
+            let more = if names.len() > NAMED { ", ..." } else { "" };
+            let first = &names[..names.len().min(NAMED)];
+            (!names.is_empty()).then(|| format!("{what}: {}{more}", first.join(", ")))
+        };
+        let parts = [
+            part("Teams that declare what others have", conflicting),
+            part("Teams that cannot be used", unusable),
+            part("Teams that are gone and still governed", vanished),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
 }
 
 /// How a watch stands: plain numbers for whoever shows them.
@@ -167,14 +202,17 @@ impl Index {
         }
     }
 
-    /// Teams that had vanished before this process began.
-    pub fn remember(&mut self, vanished: impl IntoIterator<Item = ServedTeam>, now: Timestamp) {
-        for last in vanished {
+    /// What would be left of the Teams that there were before this process began, and the version that this was taken from.
+    /// Call it before they are listed: those that are there say so themselves, and the others have vanished meanwhile. The
+    /// list is the younger one, and with it this replica has seen all that whoever wrote the version had.
+    pub fn remember(&mut self, left: impl IntoIterator<Item = ServedTeam>, teams_version: u64, now: Timestamp) {
+        for last in left {
             for namespace in last.spec.namespaces.clone() {
                 let gone = Gone { last: last.clone(), since: now };
                 self.gone.entry((last.name.clone(), namespace)).or_insert(gone);
             }
         }
+        self.teams_version = self.teams_version.max(teams_version);
         self.resolve(now);
     }
 
@@ -240,7 +278,18 @@ impl Index {
             label_keys: teams.iter().flat_map(|team| team.spec.labels.keys().cloned()).collect(),
             teams: self.teams.values().map(|seen| self.governed(seen)).collect(),
             vanished: self.vanished().collect(),
+            left: self.teams.values().map(|seen| self.left(seen)).collect(),
             teams_version: self.teams_version,
+        }
+    }
+
+    pub fn trouble(&self) -> Trouble {
+        let unusable = self.teams.values().filter(|seen| seen.served.unusable.is_some());
+        let vanished: BTreeSet<&String> = self.gone.keys().map(|(team, _)| team).collect();
+        Trouble {
+            conflicting: self.resolved.conflicts.keys().cloned().collect(),
+            unusable: unusable.map(|seen| seen.served.name.clone()).collect(),
+            vanished: vanished.into_iter().cloned().collect(),
         }
     }
 
@@ -256,6 +305,11 @@ impl Index {
             last_event: watch.last_event,
         };
         self.watches.iter().map(report).collect()
+    }
+
+    fn left(&self, SeenTeam { served, .. }: &SeenTeam) -> ServedTeam {
+        let kept = self.resolved.teams.named(&served.name).map(|team| team.spec.namespaces.iter().cloned().collect());
+        served.vanish(kept.unwrap_or_default())
     }
 
     fn governed(&self, seen: &SeenTeam) -> GovernedTeam {
@@ -473,6 +527,11 @@ mod tests {
         })
     }
 
+    fn versioned(mut object: Value, version: u64) -> Value {
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        object
+    }
+
     fn namespace(name: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": name}})
     }
@@ -620,6 +679,22 @@ mod tests {
     }
 
     #[test]
+    fn trouble_is_told_by_name_and_ends() {
+        let mut unusable = team("c", &["ns-c"]);
+        unusable["spec"]["quota"] = json!("much");
+        let teams = [team("a", &[PODS_OF]), team("b", &["ns-b"]), team("x", &["ns-b"]), unusable];
+        let mut fed = Fed::listed(&teams, &[pod("p", "1")]);
+        fed.team(Event::Delete(team("a", &[])), at(0));
+        let expected = "Teams that declare what others have: x; Teams that cannot be used: c; \
+                        Teams that are gone and still governed: a";
+        assert_eq!(fed.0.trouble().note().as_deref(), Some(expected));
+        fed.team(Event::Apply(team("a", &[PODS_OF])), at(1));
+        fed.team(Event::Apply(team("c", &["ns-c"])), at(1));
+        fed.team(Event::Apply(team("x", &["ns-x"])), at(1));
+        assert_eq!(fed.0.trouble().note(), None);
+    }
+
+    #[test]
     fn a_finished_pod_keeps_nothing() {
         let mut done = pod("p", "1");
         done["status"] = json!({"phase": "Succeeded"});
@@ -654,7 +729,7 @@ mod tests {
     fn what_had_vanished_before_the_start_is_remembered_until_a_team_says_otherwise() {
         let last = ServedTeam::read(&team("a", &[PODS_OF]));
         let mut fed = Fed::new();
-        fed.0.remember([last.vanish([PODS_OF.to_owned()].into())], at(0));
+        fed.0.remember([last.vanish([PODS_OF.to_owned()].into())], 0, at(0));
         fed.list(KindName::teams(), &[]);
         fed.list(KindName::pods(), &[pod("p", "1")]);
         fed.list(KindName::namespaces(), &[namespace(PODS_OF)]);
@@ -663,6 +738,41 @@ mod tests {
         fed.team(Event::Apply(team("a", &[PODS_OF])), at(61));
         assert_eq!(fed.owner(PODS_OF), Some(("a", false)));
         assert!(fed.0.governance().vanished.is_empty());
+    }
+
+    #[test]
+    fn a_team_that_went_while_nobody_ran_has_vanished_and_is_let_go_with_its_pods() {
+        let before = Fed::listed(&[team("a", &[PODS_OF]), team("b", &["ns-b"])], &[pod("p", "1")]);
+        let Governance { left, teams_version, vanished, .. } = before.0.governance();
+        assert_eq!((left.len(), vanished.len(), teams_version), (2, 0, 10));
+
+        let mut fed = Fed::new();
+        fed.0.remember(left, teams_version, at(100));
+        fed.list(KindName::teams(), &[versioned(team("b", &["ns-b"]), 9)]);
+        fed.list(KindName::pods(), &[pod("p", "1")]);
+        fed.list(KindName::namespaces(), &[namespace(PODS_OF), namespace("ns-b")]);
+        fed.0.tidy(at(160));
+        assert_eq!((fed.owner(PODS_OF), fed.owner("ns-b")), (Some(("a", true)), Some(("b", false))));
+        let Governance { namespaces, teams_version, .. } = fed.0.governance();
+        assert_eq!((namespaces.len(), teams_version), (2, 10));
+
+        fed.pod(Event::Delete(pod("p", "1")));
+        fed.0.tidy(at(161));
+        let after = fed.0.governance();
+        assert_eq!(
+            (after.namespaces, after.teams_version),
+            (["ns-b".to_owned()].into(), 10),
+            "not behind: it takes away"
+        );
+    }
+
+    /// The Team that came last was the one that went: no Team that is left has its version.
+    #[test]
+    fn who_has_listed_all_teams_is_not_behind_the_one_that_is_gone() {
+        let mut fed = Fed::new();
+        fed.0.remember([], 50, at(0));
+        fed.list(KindName::teams(), &[versioned(team("b", &["ns-b"]), 9)]);
+        assert_eq!(fed.0.governance().teams_version, 50);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //!  API server --watch--> watches --> index --publish--> Snapshot --> Decider <--lookup-- (one GET for what is missing)
 //!       ^                              |
-//!       |                              +--> governor, usage --> webhook configurations, status of Teams
+//!       |                              +--> governor, usage --> webhook configurations, status of Teams, Events
 //!       +--<-- ledgers <-- one actor for each team (crate::ledger)
 //!       +--<-- Secret: authority and serving certificate --> Resolver
 //! ```
@@ -15,6 +15,7 @@ pub mod index;
 pub mod ledger_object;
 pub mod ledgers;
 pub mod lookup;
+pub mod policy_report;
 pub mod publish;
 pub mod resources;
 pub mod secret;
@@ -36,6 +37,7 @@ use kube::Client;
 use tokio::sync::watch;
 
 use crate::Readiness;
+use crate::policy_directory::Standing;
 use governor::{Governor, Reports, Trust};
 use index::Index;
 use ledgers::KubeLedgers;
@@ -43,7 +45,7 @@ use lookup::{ApiLookup, Lookup};
 use publish::State;
 use resources::Resources;
 use watches::Watches;
-use webhooks::Target;
+use webhooks::{Live, Target};
 
 /// How long to wait before asking an API server again that did not answer at the start.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
@@ -93,6 +95,8 @@ pub struct Options {
     /// Where API servers find the gate; `None` leaves the webhook configurations and the Teams' status alone.
     pub target: Option<Target>,
     pub trust: watch::Receiver<Option<Trust>>,
+    /// How the policies stand that this replica decides by; the Teams are told.
+    pub policies: watch::Receiver<Standing>,
     pub reports: Arc<Reports>,
 }
 
@@ -110,7 +114,7 @@ pub struct Running {
 /// Starts everything and returns at once; [`crate::Check::State`] passes when the cluster is known. Call it within a
 /// runtime: its tasks end with that.
 pub fn start(options: Options) -> Running {
-    let Options { api_server, snapshots, readiness, target, trust, reports } = options;
+    let Options { api_server, snapshots, readiness, target, trust, policies, reports } = options;
     let config = Arc::clone(&snapshots.load().config);
     let known = Arc::new(ArcSwap::from_pointee(Resources::new(resources::built_in())));
     let state = Arc::new(State::new(Index::new(Arc::clone(&config))));
@@ -129,7 +133,8 @@ pub fn start(options: Options) -> Running {
         tokio::spawn(watches.follow_definitions());
         tokio::spawn(publish::publish(Arc::clone(&state), snapshots, readiness.clone()));
         if let Some(target) = target {
-            governor::govern(Governor { api_server, config, target, state, readiness, trust, reports }).await;
+            let governor = Governor { api_server, config, target, state, readiness, trust, policies, reports };
+            governor::govern(governor).await;
         }
     });
     running
@@ -144,7 +149,10 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
 async fn remember(api_server: &ApiServer, state: &State) {
     loop {
         match governor::remembered(&api_server.client()).await {
-            Ok(vanished) => return state.change(|index| index.remember(vanished, Timestamp::now())),
+            Ok(Live { vanished, left, teams_version, .. }) => {
+                let left = vanished.into_iter().chain(left);
+                return state.change(|index| index.remember(left, teams_version, Timestamp::now()));
+            }
             Err(error) => {
                 tracing::warn!(error = chain(&error), "cannot read the webhook configuration");
                 tokio::time::sleep(RETRY_EVERY).await;

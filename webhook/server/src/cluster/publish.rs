@@ -113,7 +113,10 @@ pub async fn publish(state: Arc<State>, snapshots: Arc<ArcSwap<Snapshot>>, readi
                 state.look_at_governance();
             }
         }
-        readiness.pass(Check::State);
+        match state.index().trouble().note() {
+            None => readiness.pass(Check::State),
+            Some(note) => readiness.pass_with(Check::State, note),
+        }
         tokio::time::sleep(PUBLISH_EVERY).await;
     }
 }

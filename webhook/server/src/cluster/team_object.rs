@@ -38,7 +38,8 @@ pub struct TeamStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<GovernedNamespace>,
     /// `Governed`: both webhook configurations hold every namespace. `Conflict`: another Team, or the cluster, has what this
-    /// one declares. `Unusable`: the Team cannot be read, so that nothing but its namespaces counts.
+    /// one declares. `Unusable`: the Team cannot be read, so that nothing but its namespaces counts. `PoliciesCurrent`: the
+    /// gate decides by the policies that it was given last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Accelerators that may be held, for people: `nvidia.com/gpu 16`.

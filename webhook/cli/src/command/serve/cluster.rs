@@ -12,6 +12,7 @@ use server::Readiness;
 use server::cluster::governor::{Reports, Trust};
 use server::cluster::webhooks::Target;
 use server::cluster::{ApiServer, Options, Running, start};
+use server::policy_directory::Standing;
 use tokio::sync::watch;
 
 use crate::inputs::Inputs;
@@ -109,16 +110,24 @@ pub(super) struct Connected {
     pub(super) target: Option<Target>,
 }
 
+/// What others in this process know and the cluster is told.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) trust: watch::Receiver<Option<Trust>>,
+    pub(super) policies: watch::Receiver<Standing>,
+}
+
 impl Connected {
     pub(super) fn start(
         self,
         snapshots: Arc<ArcSwap<Snapshot>>,
         readiness: Readiness,
-        trust: watch::Receiver<Option<Trust>>,
+        told: Told,
         reports: Arc<Reports>,
     ) -> Running {
         let Self { api_server, target } = self;
-        start(Options { api_server, snapshots, readiness, target, trust, reports })
+        let Told { trust, policies } = told;
+        start(Options { api_server, snapshots, readiness, target, trust, policies, reports })
     }
 }
 

@@ -8,6 +8,7 @@ use certs::Resolver;
 use engine::quota::Balance;
 use engine::snapshot::Snapshot;
 use server::cluster::governor::Reports;
+use server::cluster::index::Trouble;
 use server::cluster::ledgers::KubeLedgers;
 use server::cluster::publish::State;
 use server::metrics::{Reading, Source};
@@ -81,6 +82,7 @@ pub(super) fn cluster(state: Arc<State>, reports: Arc<Reports>) -> Source {
                 load(&reports.governed_namespaces),
             ),
         ];
+        readings.extend(troubled(&state.index().trouble()));
         let report = state.index().report();
         let of_kind =
             |name: &'static str, help: &'static str, value: &dyn Fn(&server::cluster::index::WatchReport) -> u64| {
@@ -140,4 +142,14 @@ pub(super) fn ledgers(
         readings.extend(over);
         readings
     })
+}
+
+fn troubled(Trouble { conflicting, unusable, vanished }: &Trouble) -> impl Iterator<Item = Reading> {
+    let reading = |(trouble, names): (&str, &Vec<String>)| Reading {
+        name: "teams_in_trouble",
+        help: "Teams that are not as they were meant: their status says why",
+        label: Some(("trouble", trouble.to_owned())),
+        value: number(names.len() as u64),
+    };
+    [("conflict", conflicting), ("unusable", unusable), ("vanished", vanished)].map(reading).into_iter()
 }

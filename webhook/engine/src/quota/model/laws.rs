@@ -309,7 +309,13 @@ impl World {
                 setup.script.push(Ask::Pod { root: None, name: 99, amounts, dry_run: false });
                 let mut world = self.clone();
                 let ask = setup.script.len() - 1;
-                world.requests.push(super::world::Request { phase: Phase::New, born: 0, attempt: 0, base: 0, generation: None });
+                world.requests.push(super::world::Request {
+                    phase: Phase::New,
+                    born: 0,
+                    attempt: 0,
+                    base: 0,
+                    generation: None,
+                });
                 let to = ask % world.replicas.len();
                 world.apply(&setup, Action::Send(ask, to))?;
                 world.finish_work(&setup, to)?;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::{
-    Balance, Doubt, Known, Ledger, Memory, Moment, PodSight, Reservation, Revision, RootSight, Stray, View, Waiter, Word,
-    round,
+    Balance, Doubt, Known, Ledger, Memory, Moment, PodSight, Reservation, Revision, RootSight, Stray, View, Waiter,
+    Word, round,
 };
 use super::world::{Ask, Copy, Mutant, Object, Phase, Setup, State, Uid, World};
 use crate::amounts::Amounts;
@@ -306,13 +306,23 @@ impl World {
             self.replicas[index].job = Job::Settle { waiting, doubts: held.doubts, then_read: true, over_before };
             return Ok(());
         }
-        self.check_refusals(setup, index, &copy, fresh, &waiting, &held.words, held.write.as_ref().unwrap_or(&copy.ledger), &over_before)?;
+        self.check_refusals(
+            setup,
+            index,
+            &copy,
+            fresh,
+            &waiting,
+            &held.words,
+            held.write.as_ref().unwrap_or(&copy.ledger),
+            &over_before,
+        )?;
         let told: Vec<(Waiting, Word)> = waiting.into_iter().zip(held.words).collect();
         let doubts = held.doubts;
         self.replicas[index].job = match held.write {
             Some(mut write) => {
                 if setup.mutant == Some(Mutant::ForgetsItsPods) {
-                    let first = write.entries.iter().find(|(_, entry)| entry.pods.len() > 1).map(|(uid, _)| uid.clone());
+                    let first =
+                        write.entries.iter().find(|(_, entry)| entry.pods.len() > 1).map(|(uid, _)| uid.clone());
                     if let Some(entry) = first.and_then(|uid| write.entries.get_mut(&uid)) {
                         entry.pods.pop_first();
                     }
@@ -363,14 +373,7 @@ impl World {
         Ok(true)
     }
 
-    fn swapped(
-        &mut self,
-        index: usize,
-        heard: bool,
-        told: Vec<(Waiting, Word)>,
-        doubts: Vec<Doubt>,
-        is_round: bool,
-    ) {
+    fn swapped(&mut self, index: usize, heard: bool, told: Vec<(Waiting, Word)>, doubts: Vec<Doubt>, is_round: bool) {
         if heard {
             let copy = self.stored.clone();
             self.replicas[index].note(copy);

@@ -5,8 +5,8 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
-use crate::amounts::Amounts;
 use super::world::{Action, Ask, Budget, Mutant, Setup, World, efa, gpus};
+use crate::amounts::Amounts;
 
 /// A law that was broken, and how.
 #[derive(Debug)]
@@ -70,9 +70,7 @@ fn large(dice: &mut Dice, mutant: Option<Mutant>) -> Setup {
             amounts = amounts.saturating_add(&efa(1 + dice.below(2)));
         }
         script.push(match (dice.below(10), root) {
-            (0..=1, _) => {
-                Ask::Root { name: name % 2, floor: gpus(1 + dice.below(4)), has_generation: !dice.one_in(3) }
-            }
+            (0..=1, _) => Ask::Root { name: name % 2, floor: gpus(1 + dice.below(4)), has_generation: !dice.one_in(3) },
             (2, Some(root)) => Ask::Raise { root, floor: gpus(2 + dice.below(4)), by_scale: dice.one_in(3) },
             (3, _) if with_strays => Ask::Stray { root, name, amounts },
             (4, _) if dice.one_in(3) => Ask::Pod { root, name, amounts, dry_run: true },

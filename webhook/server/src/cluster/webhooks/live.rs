@@ -6,7 +6,7 @@ use engine::json;
 use engine::team::served::ServedTeam;
 use serde_json::Value;
 
-use super::{GOVERNED, TEAMS_VERSION, VANISHED_TEAMS};
+use super::{GOVERNED, GOVERNED_TEAMS, TEAMS_VERSION, VANISHED_TEAMS};
 use crate::cluster::index::Governance;
 
 /// Set by the API server, immutable, equal to the name.
@@ -21,6 +21,8 @@ pub struct Live {
     pub is_empty: bool,
     pub namespaces: BTreeSet<String>,
     pub vanished: Vec<ServedTeam>,
+    /// What would be left of the others.
+    pub left: Vec<ServedTeam>,
     pub teams_version: u64,
 }
 
@@ -30,6 +32,8 @@ pub struct Wanted {
     pub namespaces: BTreeSet<String>,
     pub label_keys: BTreeSet<String>,
     pub vanished: Vec<ServedTeam>,
+    /// What would be left of the others.
+    pub left: Vec<ServedTeam>,
     pub teams_version: u64,
 }
 
@@ -38,13 +42,14 @@ impl Live {
         let text = |key: &str| json::text(configuration, &["metadata", key]).unwrap_or_default().to_owned();
         let annotation = |key: &str| json::text(configuration, &["metadata", "annotations", key]);
         let webhooks = json::list(configuration, &["webhooks"]);
-        let vanished = annotation(VANISHED_TEAMS).and_then(|text| serde_json::from_str(text).ok());
+        let teams = |key| annotation(key).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         Self {
             uid: text("uid"),
             resource_version: text("resourceVersion"),
             is_empty: webhooks.is_empty(),
             namespaces: webhooks.iter().filter(|webhook| is_governed(webhook)).flat_map(namespaces).collect(),
-            vanished: vanished.unwrap_or_default(),
+            vanished: teams(VANISHED_TEAMS),
+            left: teams(GOVERNED_TEAMS),
             teams_version: annotation(TEAMS_VERSION).and_then(|version| version.parse().ok()).unwrap_or(0),
         }
     }
@@ -68,20 +73,27 @@ fn namespaces(webhook: &Value) -> Vec<String> {
 /// What to apply. A replica that has seen less of the Teams than the one that wrote last adds and takes nothing away: what
 /// it does not know may be new. It takes away once it has caught up.
 pub fn settle(mine: &Governance, live: &Live) -> Wanted {
-    let Governance { namespaces, label_keys, teams: _, vanished, teams_version } = mine;
+    let Governance { namespaces, label_keys, teams: _, vanished, left, teams_version } = mine;
     let mut wanted = Wanted {
         namespaces: namespaces.clone(),
         label_keys: label_keys.clone(),
         vanished: vanished.clone(),
+        left: left.clone(),
         teams_version: *teams_version,
     };
     if live.teams_version > *teams_version {
         wanted.namespaces.extend(live.namespaces.iter().cloned());
-        let known: BTreeSet<&String> = vanished.iter().map(|team| &team.name).collect();
-        wanted.vanished.extend(live.vanished.iter().filter(|team| !known.contains(&team.name)).cloned());
+        wanted.vanished = together(vanished, &live.vanished);
+        wanted.left = together(&live.left, left);
         wanted.teams_version = live.teams_version;
     }
     wanted
+}
+
+/// The first ones, and those of the others that are not among them.
+fn together(first: &[ServedTeam], others: &[ServedTeam]) -> Vec<ServedTeam> {
+    let known: BTreeSet<&String> = first.iter().map(|team| &team.name).collect();
+    first.iter().chain(others.iter().filter(|team| !known.contains(&team.name))).cloned().collect()
 }
 
 #[cfg(test)]
@@ -125,15 +137,33 @@ mod tests {
             namespaces: ["a".to_owned(), "left".to_owned()].into(),
             label_keys: BTreeSet::new(),
             vanished: vec![team.vanish(["left".to_owned()].into())],
+            left: vec![team.vanish(["a".to_owned()].into())],
             teams_version: 7,
         };
         let (mutating, validating) = render(&wanted, &Config::default(), None, &Target::Url("https://gate".to_owned()));
         for configuration in [serde_json::to_value(mutating), serde_json::to_value(validating)] {
             let live = Live::read(&configuration.expect("serialises"));
-            let Live { uid: _, resource_version: _, is_empty, namespaces, vanished, teams_version } = live;
+            let Live { uid: _, resource_version: _, is_empty, namespaces, vanished, left, teams_version } = live;
             assert!(!is_empty);
-            assert_eq!((namespaces, vanished, teams_version), (wanted.namespaces.clone(), wanted.vanished.clone(), 7));
+            let expected = (wanted.namespaces.clone(), wanted.vanished.clone(), wanted.left.clone(), 7);
+            assert_eq!((namespaces, vanished, left, teams_version), expected);
         }
+    }
+
+    #[test]
+    fn of_teams_that_are_too_many_the_namespaces_are_kept() {
+        let team = |number: u32| {
+            let spec = json!({"namespaces": [format!("ns-{number}")], "queue": "q".repeat(1000)});
+            ServedTeam::read(&json!({"metadata": {"name": format!("t-{number}")}, "spec": spec}))
+        };
+        let teams = |count| (0..count).map(team).collect::<Vec<_>>();
+        let read_back = |left: Vec<ServedTeam>| {
+            let wanted = Wanted { left, ..Wanted::default() };
+            let (mutating, _) = render(&wanted, &Config::default(), None, &Target::Url("https://gate".to_owned()));
+            Live::read(&serde_json::to_value(mutating).expect("serialises")).left
+        };
+        assert_eq!(read_back(teams(10)), teams(10));
+        assert_eq!(read_back(teams(100)), teams(100).iter().map(ServedTeam::bare).collect::<Vec<_>>());
     }
 
     #[test]

@@ -44,6 +44,9 @@ const TEAMS_VERSION: &str = "cedargate.dev/teams-version";
 /// What is left of Teams that vanished while pods ran: a gate that starts anew knows them from here.
 const VANISHED_TEAMS: &str = "cedargate.dev/vanished-teams";
 
+/// What would be left of each Team, should it vanish while no gate runs to see it.
+const GOVERNED_TEAMS: &str = "cedargate.dev/governed-teams";
+
 /// Above the gate's own deadline, which is made from it; the longest that a person waits for one webhook.
 const TIMEOUT_SECONDS: i32 = 10;
 
@@ -223,8 +226,9 @@ fn client(target: &Target, ca_bundle: Option<&str>, endpoint: Endpoint) -> Webho
 
 fn annotations(wanted: &Wanted) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::from([(TEAMS_VERSION.to_owned(), wanted.teams_version.to_string())]);
-    if let Some(text) = vanished_text(&wanted.vanished) {
-        annotations.insert(VANISHED_TEAMS.to_owned(), text);
+    let texts = [(VANISHED_TEAMS, vanished_text(&wanted.vanished)), (GOVERNED_TEAMS, governed_text(&wanted.left))];
+    for (key, text) in texts {
+        annotations.extend(text.map(|text| (key.to_owned(), text)));
     }
     annotations
 }
@@ -233,10 +237,26 @@ fn annotations(wanted: &Wanted) -> BTreeMap<String, String> {
 /// of them does.
 const MAX_VANISHED_BYTES: usize = 128 * 1024;
 
+/// A quarter of it: without people, a Team takes a few hundred bytes.
+const MAX_GOVERNED_BYTES: usize = 64 * 1024;
+
 fn vanished_text(vanished: &[ServedTeam]) -> Option<String> {
-    let fits =
-        |count: &usize| serde_json::to_string(&vanished[..*count]).ok().filter(|text| text.len() <= MAX_VANISHED_BYTES);
-    (1..=vanished.len()).rev().find_map(|count| fits(&count))
+    what_fits(vanished, MAX_VANISHED_BYTES)
+}
+
+/// Of too many, what keeps them governed.
+fn governed_text(left: &[ServedTeam]) -> Option<String> {
+    let whole = what_fits(left, MAX_GOVERNED_BYTES).filter(|text| text_of(left).as_ref() == Some(text));
+    whole.or_else(|| what_fits(&left.iter().map(ServedTeam::bare).collect::<Vec<_>>(), MAX_GOVERNED_BYTES))
+}
+
+fn what_fits(teams: &[ServedTeam], bytes: usize) -> Option<String> {
+    let fits = |count| text_of(&teams[..count]).filter(|text| text.len() <= bytes);
+    (1..=teams.len()).rev().find_map(fits)
+}
+
+fn text_of(teams: &[ServedTeam]) -> Option<String> {
+    serde_json::to_string(teams).ok()
 }
 
 #[cfg(test)]
@@ -248,6 +268,7 @@ mod tests {
             namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
             label_keys: ["cost-center".to_owned()].into(),
             vanished: Vec::new(),
+            left: Vec::new(),
             teams_version: 42,
         }
     }
