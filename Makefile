@@ -8,7 +8,7 @@ DENY_VERSION := 0.20.2
 # Cedar recurses deeply, and unoptimised test threads have 2 MiB (webhook/engine/src/policies/scan.rs has the bounds).
 export RUST_MIN_STACK := 16777216
 
-.PHONY: test format lint deny pure unit demo bench components cluster clean
+.PHONY: test format lint deny pure unit demo bench bench-quota components cluster clean
 
 test: format lint pure deny components unit demo
 
@@ -41,6 +41,10 @@ demo:
 
 bench:
 	$(CARGO) bench -p tests --locked
+
+# What a quota costs those who submit: three replicas, a real API server.
+bench-quota: components
+	$(CARGO) bench -p cluster --bench quota --locked
 
 # kube-apiserver and what belongs to it, from Go modules, once. KUBEBUILDER_ASSETS names a folder of your own instead.
 components:
