@@ -98,8 +98,8 @@ pub struct Round {
     pub write: Option<Ledger>,
     /// In the order of the waiters.
     pub words: Vec<Word>,
-    /// Somebody would be refused for what may not be true any more: settle the doubts, read the ledger again, and hold the
-    /// round again.
+    /// Somebody would be refused, or told that something is held already, for what may not be true any more: settle the doubts,
+    /// read the ledger again, and hold the round again.
     pub read_again: bool,
     pub doubts: Vec<Doubt>,
     /// What was let go, and what was entered without an admission: for metrics.
@@ -151,6 +151,9 @@ pub fn round<W: Waiter>(
     }
     let ledger = writing.into_ledger();
     round.write = (ledger != known.ledger).then_some(ledger);
+    // Held already, by a ledger that may not be there any more: no write would show that.
+    let is_held = |(waiter, word): (&W, &Word)| *word == Word::Held && !waiter.is_dry_run();
+    round.read_again |= round.write.is_none() && !known.fresh && waiting.iter().zip(&round.words).any(is_held);
     round
 }
 
