@@ -104,7 +104,11 @@ impl World {
         }
         let mut before = write.clone();
         let stored = self.stored.as_ref().map(|copy| &copy.ledger);
-        let is_new = |waiting: &&&Waiting| !stored.is_some_and(|stored| keeps(stored, &waiting.reservation));
+        // Whose pod was stored already was answered by another replica: to enter it again harms nobody.
+        let is_answered = |waiting: &Waiting| self.objects.contains_key(&Uid(waiting.ask, waiting.attempt));
+        let is_new = |waiting: &&&Waiting| {
+            !is_answered(waiting) && !stored.is_some_and(|stored| keeps(stored, &waiting.reservation))
+        };
         held.iter().filter(is_new).for_each(|waiting| take_back(&mut before, stored, &waiting.reservation));
         let (before, after) = (charged(&before), charged(write));
         let grown =
@@ -309,7 +313,13 @@ impl World {
                 setup.script.push(Ask::Pod { root: None, name: 99, amounts, dry_run: false });
                 let mut world = self.clone();
                 let ask = setup.script.len() - 1;
-                world.requests.push(super::world::Request { phase: Phase::New, born: 0, attempt: 0, base: 0, generation: None });
+                world.requests.push(super::world::Request {
+                    phase: Phase::New,
+                    born: 0,
+                    attempt: 0,
+                    base: 0,
+                    generation: None,
+                });
                 let to = ask % world.replicas.len();
                 world.apply(&setup, Action::Send(ask, to))?;
                 world.finish_work(&setup, to)?;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::{
-    Balance, Doubt, Known, Ledger, Memory, Moment, PodSight, Reservation, Revision, RootSight, Stray, View, Waiter, Word,
-    round,
+    Balance, Doubt, Known, Ledger, Memory, Moment, PodSight, Reservation, Revision, RootSight, Stray, View, Waiter,
+    Word, round,
 };
 use super::world::{Ask, Copy, Mutant, Object, Phase, Setup, State, Uid, World};
 use crate::amounts::Amounts;
@@ -239,7 +239,13 @@ impl World {
             if setup.mutant == Some(Mutant::BelievesAbsenceUnproved) && !is_stray {
                 runs = false;
             }
-            self.replicas[index].memory.learn(uid, runs, *is_stray);
+            let memory = &mut self.replicas[index].memory;
+            match found.map(Object::state) {
+                Some(State::Stands { floor, .. }) if runs && setup.mutant != Some(Mutant::BelievesAStuckWatch) => {
+                    memory.learn_floor(uid, floor.clone())
+                }
+                _ => memory.learn(uid, runs, *is_stray),
+            }
         }
     }
 
@@ -306,13 +312,23 @@ impl World {
             self.replicas[index].job = Job::Settle { waiting, doubts: held.doubts, then_read: true, over_before };
             return Ok(());
         }
-        self.check_refusals(setup, index, &copy, fresh, &waiting, &held.words, held.write.as_ref().unwrap_or(&copy.ledger), &over_before)?;
+        self.check_refusals(
+            setup,
+            index,
+            &copy,
+            fresh,
+            &waiting,
+            &held.words,
+            held.write.as_ref().unwrap_or(&copy.ledger),
+            &over_before,
+        )?;
         let told: Vec<(Waiting, Word)> = waiting.into_iter().zip(held.words).collect();
         let doubts = held.doubts;
         self.replicas[index].job = match held.write {
             Some(mut write) => {
-                if setup.mutant == Some(Mutant::ForgetsItsPods) {
-                    let first = write.entries.iter().find(|(_, entry)| entry.pods.len() > 1).map(|(uid, _)| uid.clone());
+                if setup.mutant == Some(Mutant::ForgetsAPod) {
+                    let first =
+                        write.entries.iter().find(|(_, entry)| entry.pods.len() > 1).map(|(uid, _)| uid.clone());
                     if let Some(entry) = first.and_then(|uid| write.entries.get_mut(&uid)) {
                         entry.pods.pop_first();
                     }
@@ -363,14 +379,7 @@ impl World {
         Ok(true)
     }
 
-    fn swapped(
-        &mut self,
-        index: usize,
-        heard: bool,
-        told: Vec<(Waiting, Word)>,
-        doubts: Vec<Doubt>,
-        is_round: bool,
-    ) {
+    fn swapped(&mut self, index: usize, heard: bool, told: Vec<(Waiting, Word)>, doubts: Vec<Doubt>, is_round: bool) {
         if heard {
             let copy = self.stored.clone();
             self.replicas[index].note(copy);

@@ -53,7 +53,8 @@ pub(super) enum Mutant {
     NeverLooks,
     IgnoresTheFence,
     SettlesUnseen,
-    ForgetsItsPods,
+    ForgetsAPod,
+    BelievesAStuckWatch,
 }
 
 /// What somebody asks for; each once, or again where it failed.
@@ -536,11 +537,25 @@ impl World {
         self.requests[ask].phase = Phase::Over;
         match &setup.script[ask] {
             Ask::Pod { name, amounts, dry_run: false, .. } => {
-                self.create(uid, format!("pod-{name}"), root, amounts.clone(), State::Runs { terminating: false }, true);
+                self.create(
+                    uid,
+                    format!("pod-{name}"),
+                    root,
+                    amounts.clone(),
+                    State::Runs { terminating: false },
+                    true,
+                );
             }
             Ask::Pod { dry_run: true, .. } => {}
             Ask::Stray { name, amounts, .. } => {
-                self.create(uid, format!("pod-{name}"), root, amounts.clone(), State::Runs { terminating: false }, false);
+                self.create(
+                    uid,
+                    format!("pod-{name}"),
+                    root,
+                    amounts.clone(),
+                    State::Runs { terminating: false },
+                    false,
+                );
             }
             Ask::Root { name, floor, has_generation } => {
                 let state = State::Stands { floor: floor.clone(), generation: has_generation.then_some(1) };
