@@ -260,10 +260,13 @@ impl Round {
         for waiter in waiting {
             let word = match by {
                 // Whoever was evaluated with what has been replaced since is evaluated again.
-                Some(revision) if revision == waiter.revision() => match waiter.may(&counting) {
-                    true => Word::Held,
-                    false => Word::Refused,
-                },
+                Some(revision) if revision == waiter.revision() => {
+                    // What came past the gate may hide what a reservation adds, and may end at any time.
+                    match (unproved.is_empty() || waiter.may(writing)) && waiter.may(&counting) {
+                        true => Word::Held,
+                        false => Word::Refused,
+                    }
+                }
                 Some(_) | None => Word::Later(Why::Behind),
             };
             if word == Word::Held && !waiter.is_dry_run() {
