@@ -22,6 +22,7 @@ mod replica;
 mod search;
 mod world;
 
+pub(super) use laws::charged;
 use search::{Explored, explore, explore_at_random, wander};
 use world::{Ask, Budget, Mutant, Setup, gpus};
 

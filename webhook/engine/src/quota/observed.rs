@@ -3,6 +3,7 @@
 use super::memory::Revision;
 use super::round::{PodSight, RootSight, Stray, View};
 use super::{Adds, Entry, HeldPod, Ledger, Reservation};
+use crate::amounts::Amounts;
 use crate::cluster::{Cluster, StoredObject, is_finished};
 use crate::facts::class_of;
 use crate::mutation::label;
@@ -105,7 +106,14 @@ impl<'a> Observed<'a> {
 /// `observed` must hold the pods of a quorum read.
 pub fn rebuilt(observed: &Observed<'_>) -> Ledger {
     let mut ledger = Ledger::default();
-    for stray in observed.strays(&ledger) {
+    complete(&mut ledger, observed);
+    ledger
+}
+
+/// Enters whatever is stored and the ledger does not have: what was under way when it was made anew has been stored since, pods
+/// and what roots need. `observed` must hold the pods of a quorum read.
+pub fn complete(ledger: &mut Ledger, observed: &Observed<'_>) {
+    for stray in observed.strays(ledger) {
         ledger.add(&stray.reservation);
     }
     let roots = observed.cluster.objects().filter(|stored| {
@@ -113,14 +121,15 @@ pub fn rebuilt(observed: &Observed<'_>) -> Ledger {
     });
     for root in roots {
         let amounts = counted(root.holds(), observed.team);
-        if !amounts.is_empty() {
+        let kept = ledger.entries.get(&root.meta.uid).map(|entry| &entry.floor);
+        if !amounts.fits_within(kept.unwrap_or(&Amounts::default())) {
             let generation = root.meta.generation;
-            let entry = observed.entry(root, root);
+            let known = ledger.entries.get(&root.meta.uid).cloned();
+            let entry = known.unwrap_or_else(|| observed.entry(root, root));
             let adds = Adds::Floor { amounts, generation };
             ledger.add(&Reservation { root: root.meta.uid.clone(), entry, adds });
         }
     }
-    ledger
 }
 
 fn is_topmost(observed: &Observed<'_>, stored: &StoredObject) -> bool {

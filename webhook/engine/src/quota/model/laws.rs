@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Adds, Entry, Ledger, Reservation, View, Word};
 use super::super::{PodSight, RootSight};
-use super::replica::{Job, Sight, Waiting};
+use super::replica::{Sight, Waiting};
 use super::world::{Action, Ask, Copy, Phase, Setup, State, Uid, World};
 use crate::amounts::Amounts;
 
 /// What a ledger charges: of roots of one name only one is kept room for, and of pods of one name only the largest exists.
-pub(super) fn charged(ledger: &Ledger) -> Amounts {
+pub(in super::super) fn charged(ledger: &Ledger) -> Amounts {
     let mut total = Amounts::default();
     let mut promised: BTreeMap<(&str, &str, &str, &str), Amounts> = BTreeMap::new();
     let mut bare: BTreeMap<(&str, &str), Amounts> = BTreeMap::new();
