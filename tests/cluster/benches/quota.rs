@@ -40,7 +40,10 @@ async fn main() {
     // Connections are made, and everything has been compiled that compiles itself.
     steady(&alice, "warm", 8).await;
 
-    println!("{:<44}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}", "creates", "count", "p50 ms", "p99 ms", "p50 x", "p99 x", "writes");
+    println!(
+        "{:<44}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "creates", "count", "p50 ms", "p99 ms", "p50 x", "p99 x", "writes"
+    );
     let before = writes(&cluster);
     let alone = steady(&alice, "alone", 64).await;
     let floor = Figures::of(&alone);

@@ -30,6 +30,8 @@ mod memory;
 mod model;
 mod observed;
 mod round;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -39,7 +41,7 @@ use serde_json::{Map, Value};
 
 pub use self::balance::{Balance, Usage};
 pub use self::memory::{Memory, Revision};
-pub use self::observed::{Observed, needs, rebuilt};
+pub use self::observed::{Observed, complete, needs, rebuilt};
 pub use self::round::{Doubt, Known, Moment, PodSight, RootSight, Round, Stray, View, Waiter, Why, Word, round};
 use crate::amounts::Amounts;
 use crate::vocabulary::Class;

@@ -114,7 +114,14 @@ pub fn needs(object: Value, team: &Team) -> Amounts {
 /// `observed` must hold the pods of a quorum read.
 pub fn rebuilt(observed: &Observed<'_>) -> Ledger {
     let mut ledger = Ledger::default();
-    for stray in observed.strays(&ledger) {
+    complete(&mut ledger, observed);
+    ledger
+}
+
+/// Enters whatever is stored and the ledger does not have: what was under way when it was made anew has been stored since, pods
+/// and what roots need. `observed` must hold the pods of a quorum read.
+pub fn complete(ledger: &mut Ledger, observed: &Observed<'_>) {
+    for stray in observed.strays(ledger) {
         ledger.add(&stray.reservation);
     }
     let roots = observed.cluster.objects().filter(|stored| {
@@ -122,14 +129,15 @@ pub fn rebuilt(observed: &Observed<'_>) -> Ledger {
     });
     for root in roots {
         let amounts = counted(root.holds(), observed.team);
-        if !amounts.is_empty() {
+        let kept = ledger.entries.get(&root.meta.uid).map(|entry| &entry.floor);
+        if !amounts.fits_within(kept.unwrap_or(&Amounts::default())) {
             let generation = root.meta.generation;
-            let entry = observed.entry(root, root);
+            let known = ledger.entries.get(&root.meta.uid).cloned();
+            let entry = known.unwrap_or_else(|| observed.entry(root, root));
             let adds = Adds::Floor { amounts, generation };
             ledger.add(&Reservation { root: root.meta.uid.clone(), entry, adds });
         }
     }
-    ledger
 }
 
 fn is_topmost(observed: &Observed<'_>, stored: &StoredObject) -> bool {

@@ -98,8 +98,8 @@ pub struct Round {
     pub write: Option<Ledger>,
     /// In the order of the waiters.
     pub words: Vec<Word>,
-    /// Somebody would be refused for what may not be true any more: settle the doubts, read the ledger again, and hold the
-    /// round again.
+    /// Somebody would be refused, or told that something is held already, for what may not be true any more: settle the doubts,
+    /// read the ledger again, and hold the round again.
     pub read_again: bool,
     pub doubts: Vec<Doubt>,
     /// What was let go, and what was entered without an admission: for metrics.
@@ -152,9 +152,9 @@ pub fn round<W: Waiter>(
     }
     let ledger = writing.into_ledger();
     round.write = (ledger != known.ledger).then_some(ledger);
-    // Whoever holds without a write holds by what was read: that must not be old.
-    let held = round.words.iter().zip(waiting.iter()).any(|(word, waiter)| *word == Word::Held && !waiter.is_dry_run());
-    round.read_again |= held && round.write.is_none() && !known.fresh;
+    // Held already, by a ledger that may not be there any more: no write would show that.
+    let is_held = |(waiter, word): (&W, &Word)| *word == Word::Held && !waiter.is_dry_run();
+    round.read_again |= round.write.is_none() && !known.fresh && waiting.iter().zip(&round.words).any(is_held);
     round
 }
 
@@ -261,10 +261,13 @@ impl Round {
         for waiter in waiting {
             let word = match by {
                 // Whoever was evaluated with what has been replaced since is evaluated again.
-                Some(revision) if revision == waiter.revision() => match waiter.may(&counting) {
-                    true => Word::Held,
-                    false => Word::Refused,
-                },
+                Some(revision) if revision == waiter.revision() => {
+                    // What came past the gate may hide what a reservation adds, and may end at any time.
+                    match (unproved.is_empty() || waiter.may(writing)) && waiter.may(&counting) {
+                        true => Word::Held,
+                        false => Word::Refused,
+                    }
+                }
                 Some(_) | None => Word::Later(Why::Behind),
             };
             if word == Word::Held && !waiter.is_dry_run() {

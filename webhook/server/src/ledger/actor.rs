@@ -14,7 +14,7 @@ use engine::cluster::{Cluster, is_finished};
 use engine::pipeline::{Consumption, Evaluation};
 use engine::quota::{
     Balance, Doubt, Known, Ledger, Memory, Moment, Observed, PodSight, Reservation, Revision, RootSight, Round, Stray,
-    View, Waiter, Why, Word, needs, rebuilt, round,
+    View, Waiter, Why, Word, complete, needs, rebuilt, round,
 };
 use engine::review::Review;
 use engine::snapshot::Snapshot;
@@ -447,9 +447,7 @@ impl<S: LedgerStore> Actor<S> {
         let Some(team) = snapshot.teams.named(&self.team) else { return Ok(true) };
         let cluster = self.with_pods_of(team, &snapshot.cluster).await?;
         let mut settled = ledger.clone();
-        for Stray { reservation, .. } in (Observed { cluster: &cluster, team }).strays(ledger) {
-            settled.add(&reservation);
-        }
+        complete(&mut settled, &Observed { cluster: &cluster, team });
         settled.settling = false;
         self.swap(version, &settled).await?;
         tracing::info!(team = self.team, "its ledger has settled");

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Adds, Entry, Ledger, Reservation, View, Word};
 use super::super::{PodSight, RootSight};
-use super::replica::{Job, Sight, Waiting};
+use super::replica::{Sight, Waiting};
 use super::world::{Action, Ask, Copy, Phase, Setup, State, Uid, World};
 use crate::amounts::Amounts;
 
 /// What a ledger charges: of roots of one name only one is kept room for, and of pods of one name only the largest exists.
-pub(super) fn charged(ledger: &Ledger) -> Amounts {
+pub(in super::super) fn charged(ledger: &Ledger) -> Amounts {
     let mut total = Amounts::default();
     let mut promised: BTreeMap<(&str, &str, &str, &str), Amounts> = BTreeMap::new();
     let mut bare: BTreeMap<(&str, &str), Amounts> = BTreeMap::new();
@@ -104,7 +104,11 @@ impl World {
         }
         let mut before = write.clone();
         let stored = self.stored.as_ref().map(|copy| &copy.ledger);
-        let is_new = |waiting: &&&Waiting| !stored.is_some_and(|stored| keeps(stored, &waiting.reservation));
+        // Whose pod was stored already was answered by another replica: to enter it again harms nobody.
+        let is_answered = |waiting: &Waiting| self.objects.contains_key(&Uid(waiting.ask, waiting.attempt));
+        let is_new = |waiting: &&&Waiting| {
+            !is_answered(waiting) && !stored.is_some_and(|stored| keeps(stored, &waiting.reservation))
+        };
         held.iter().filter(is_new).for_each(|waiting| take_back(&mut before, stored, &waiting.reservation));
         let (before, after) = (charged(&before), charged(write));
         let grown =

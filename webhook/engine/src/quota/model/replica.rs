@@ -239,7 +239,13 @@ impl World {
             if setup.mutant == Some(Mutant::BelievesAbsenceUnproved) && !is_stray {
                 runs = false;
             }
-            self.replicas[index].memory.learn(uid, runs, *is_stray);
+            let memory = &mut self.replicas[index].memory;
+            match found.map(Object::state) {
+                Some(State::Stands { floor, .. }) if runs && setup.mutant != Some(Mutant::BelievesAStuckWatch) => {
+                    memory.learn_floor(uid, floor.clone())
+                }
+                _ => memory.learn(uid, runs, *is_stray),
+            }
         }
     }
 
@@ -320,7 +326,7 @@ impl World {
         let doubts = held.doubts;
         self.replicas[index].job = match held.write {
             Some(mut write) => {
-                if setup.mutant == Some(Mutant::ForgetsItsPods) {
+                if setup.mutant == Some(Mutant::ForgetsAPod) {
                     let first =
                         write.entries.iter().find(|(_, entry)| entry.pods.len() > 1).map(|(uid, _)| uid.clone());
                     if let Some(entry) = first.and_then(|uid| write.entries.get_mut(&uid)) {

@@ -61,11 +61,11 @@ impl Dice {
 fn large(dice: &mut Dice, mutant: Option<Mutant>) -> Setup {
     let mut script: Vec<Ask> = Vec::new();
     let with_strays = dice.one_in(4);
-    for _ in 0..4 + dice.below(16) {
+    for _ in 0..6 + dice.below(25) {
         let roots: Vec<usize> = (0..script.len()).filter(|at| matches!(script[*at], Ask::Root { .. })).collect();
         let root = (!roots.is_empty() && !dice.one_in(3)).then(|| roots[dice.index(roots.len())]);
-        let name = u8::try_from(dice.below(8)).expect("small");
-        let mut amounts = gpus(1 + dice.below(3));
+        let name = u8::try_from(dice.below(16)).expect("small");
+        let mut amounts = gpus(1 + dice.below(3) / 2);
         if dice.one_in(4) {
             amounts = amounts.saturating_add(&efa(1 + dice.below(2)));
         }
@@ -77,20 +77,20 @@ fn large(dice: &mut Dice, mutant: Option<Mutant>) -> Setup {
             _ => Ask::Pod { root, name, amounts, dry_run: false },
         });
     }
-    let limit = gpus(3 + dice.below(5)).saturating_add(&efa(2 + dice.below(2)));
+    let limit = gpus(3 + dice.below(8)).saturating_add(&efa(2 + dice.below(3)));
     let mut limits = vec![limit];
     if dice.one_in(4) {
         limits.push(gpus(2 + dice.below(3)).saturating_add(&efa(1)));
     }
     let mut some = |most: u64| u8::try_from(dice.below(most + 1)).expect("small");
     let budget = Budget {
-        time: 40,
-        ticks: 60,
+        time: 50,
+        ticks: 80,
         crashes: some(2),
         relists: some(3),
         lost: some(3),
         failures: some(5),
-        retries: some(5),
+        retries: some(15),
         redeliveries: some(2),
         ends: some(12),
         ledger_losses: some(8) / 8,
@@ -103,9 +103,10 @@ fn large(dice: &mut Dice, mutant: Option<Mutant>) -> Setup {
 /// How likely it is that this comes next.
 fn weight(action: Action) -> u64 {
     match action {
-        Action::Work(_) => 30,
-        Action::Send(..) | Action::Store(_) => 10,
-        Action::Show(..) | Action::ShowLedger(_) => 8,
+        Action::Work(_) => 40,
+        Action::Send(..) => 6,
+        Action::Store(_) => 30,
+        Action::Show(..) | Action::ShowLedger(_) => 6,
         Action::Tick(_) | Action::Retry(_) | Action::Redeliver(..) => 3,
         Action::Pass => 8,
         Action::WorkUnanswered(..) => 6,
@@ -127,10 +128,10 @@ fn choose(dice: &mut Dice, actions: &[Action]) -> Option<Action> {
 }
 
 /// One world at random.
-pub(super) fn wander(seed: u64, mutant: Option<Mutant>) -> Result<usize, Found> {
+pub(super) fn wander(seed: u64, mutant: Option<Mutant>) -> Result<World, Found> {
     let mut dice = Dice(seed);
     let setup = large(&mut dice, mutant);
-    let steps = 30 + dice.below(170);
+    let steps = 60 + dice.below(260);
     let mut world = World::new(&setup);
     let mut trace = Vec::new();
     for _ in 0..steps {
@@ -141,13 +142,14 @@ pub(super) fn wander(seed: u64, mutant: Option<Mutant>) -> Result<usize, Found> 
         }
     }
     match world.check_end(&setup) {
-        Ok(()) => Ok(trace.len()),
+        Ok(()) => Ok(world),
         Err(why) => Err(Found { seed, setup, trace, why }),
     }
 }
 
-pub(super) fn explore_at_random(seeds: Range<u64>, mutant: Option<Mutant>) -> Option<Found> {
-    seeds.into_iter().find_map(|seed| wander(seed, mutant).err()).map(shortened)
+/// The first that breaks this law, or any.
+pub(super) fn explore_at_random(mut seeds: Range<u64>, law: &str, mutant: Option<Mutant>) -> Option<Found> {
+    seeds.find_map(|seed| wander(seed, mutant).err().filter(|found| found.why.starts_with(law))).map(Found::shortened)
 }
 
 /// Follows a trace, leaving out what cannot be done any more.
@@ -166,26 +168,33 @@ fn follow(setup: &Setup, trace: &[Action]) -> Option<(Vec<Action>, String)> {
     world.check_end(setup).err().map(|why| (done, why))
 }
 
-/// Leaves out whatever can be left out.
-pub(super) fn shortened(mut found: Found) -> Found {
-    let law = |why: &str| why.get(..5).map(str::to_owned);
-    let mut size = found.trace.len();
-    while size > 0 {
-        let before = found.trace.len();
-        let mut at = 0;
-        while at < found.trace.len() {
-            let mut shorter = found.trace.clone();
-            shorter.drain(at..(at + size).min(found.trace.len()));
-            match follow(&found.setup, &shorter).filter(|(_, why)| law(why) == law(&found.why)) {
-                Some((trace, why)) => found = Found { trace, why, ..found },
-                None => at += size,
+impl Found {
+    /// Leaves out whatever can be left out.
+    pub(super) fn shortened(mut self) -> Self {
+        let law = |why: &str| why.get(..5).map(str::to_owned);
+        let mut size = self.trace.len();
+        while size > 0 {
+            let before = self.trace.len();
+            let mut at = 0;
+            while at < self.trace.len() {
+                let mut shorter = self.trace.clone();
+                shorter.drain(at..(at + size).min(self.trace.len()));
+                match follow(&self.setup, &shorter).filter(|(_, why)| law(why) == law(&self.why)) {
+                    Some((trace, why)) => self = Self { trace, why, ..self },
+                    None => at += size,
+                }
+            }
+            if size > 1 || self.trace.len() == before {
+                size /= 2;
             }
         }
-        if size > 1 || found.trace.len() == before {
-            size /= 2;
-        }
+        self
     }
-    found
+
+    /// Whether the same trace is as bad without the mutant.
+    pub(super) fn is_found_anyway(&self) -> bool {
+        follow(&Setup { mutant: None, ..self.setup.clone() }, &self.trace).is_some()
+    }
 }
 
 /// What was explored whole.
@@ -197,8 +206,8 @@ pub(super) struct Explored {
     pub(super) whole: bool,
 }
 
-/// Every order of everything, breadth first.
-pub(super) fn explore(setup: &Setup, most: usize) -> Result<Explored, Found> {
+/// Every order of everything, breadth first. One state in so many is also brought to rest.
+pub(super) fn explore(setup: &Setup, most: usize, one_in: u64) -> Result<Explored, Found> {
     let mut explored = Explored { whole: true, ..Explored::default() };
     let mut seen: HashSet<u64> = HashSet::new();
     let mut came_by: Vec<(usize, Action)> = vec![(0, Action::Pass)];
@@ -222,7 +231,7 @@ pub(super) fn explore(setup: &Setup, most: usize) -> Result<Explored, Found> {
             if !seen.insert(mark) {
                 continue;
             }
-            if mark % 16 == 0 {
+            if mark % one_in == 0 {
                 next.check_end(setup).map_err(|why| found(why, vec![action], &came_by))?;
             }
             if seen.len() > most {
@@ -236,8 +245,15 @@ pub(super) fn explore(setup: &Setup, most: usize) -> Result<Explored, Found> {
     Ok(explored)
 }
 
+/// Replicas are alike: which of them it is makes no difference.
 fn fingerprint(world: &World) -> u64 {
+    let mut replicas: Vec<u64> = world.replicas.iter().map(hashed).collect();
+    replicas.sort_unstable();
+    hashed(&(replicas, hashed(&World { replicas: Vec::new(), ..world.clone() })))
+}
+
+fn hashed(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    world.hash(&mut hasher);
+    value.hash(&mut hasher);
     hasher.finish()
 }

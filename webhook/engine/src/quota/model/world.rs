@@ -53,7 +53,8 @@ pub(super) enum Mutant {
     NeverLooks,
     IgnoresTheFence,
     SettlesUnseen,
-    ForgetsItsPods,
+    ForgetsAPod,
+    BelievesAStuckWatch,
 }
 
 /// What somebody asks for; each once, or again where it failed.
