@@ -223,6 +223,13 @@ impl Replicas {
         fs::read_to_string(log).unwrap_or_default().lines().count()
     }
 
+    /// What `cedargate quota` prints to somebody.
+    pub fn quota(&self, who: &Identity) -> Result<String> {
+        let shown = Command::new(&self.program).arg("quota").arg("--kubeconfig").arg(who.kubeconfig()).output()?;
+        ensure!(shown.status.success(), "cedargate quota: {}", String::from_utf8_lossy(&shown.stderr));
+        Ok(String::from_utf8(shown.stdout)?)
+    }
+
     /// The directory that `--policies` names, mounted as kubelet mounts a ConfigMap.
     pub fn policies(&self) -> PathBuf {
         self.directory.join("policies")

@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -43,6 +43,8 @@ async fn the_limit_holds_at_every_instant_and_the_ledger_is_what_lives() {
     a_person_is_told(&cluster).await;
     is_empty_again(&root).await;
     only_the_gate_writes_ledgers(&cluster).await;
+    what_changes_size_is_asked_for(&cluster, &replicas, &root).await;
+    is_empty_again(&root).await;
     kubectl_waits_while_a_ledger_is_made_anew(&cluster, &root).await;
     is_empty_again(&root).await;
     while_everything_fails(&cluster, &mut replicas, &root, &alice).await;
@@ -87,6 +89,62 @@ async fn only_the_gate_writes_ledgers(cluster: &Cluster) {
     insta::assert_snapshot!("a_ledger_is_emptied", refused.stderr);
     let refused = cluster.kubectl(root, &["delete", "quotaledger", "team-a"], "").await.expect("kubectl runs");
     insta::assert_snapshot!("a_ledger_is_deleted", refused.stderr);
+}
+
+/// Scaled up and down, suspended and resumed: what is held follows, and what would not fit is refused to whoever asks.
+async fn what_changes_size_is_asked_for(cluster: &Cluster, replicas: &Replicas, root: &Client) {
+    let alice = &cluster.people.alice;
+    let create = async |manifest: Value| cluster::workloads::create(cluster, alice, &manifest).await.success();
+    let kubectl = async |arguments: &[&str]| cluster.kubectl(alice, arguments, "").await.expect("kubectl runs");
+    let mut serves = with_gpus(deployment("web"), 4);
+    serves["spec"]["replicas"] = json!(2);
+    create(serves).await.expect("fits");
+    let mut waits = with_gpus(job_that("waits", &["sleep", "infinity"]), 8);
+    waits["spec"]["suspend"] = json!(true);
+    waits["spec"]["parallelism"] = json!(7);
+    waits["spec"]["completions"] = json!(7);
+    create(waits).await.expect("a suspended Job holds nothing");
+    holds(root, 8).await;
+
+    let resumed = ["patch", "job", "waits", "--type=merge", "--patch", r#"{"spec":{"suspend":false}}"#];
+    kubectl(&["scale", "deployment", "web", "--replicas=3"]).await.success().expect("fits");
+    holds(root, 12).await;
+    insta::assert_snapshot!("resumed_and_too_large", kubectl(&resumed).await.stderr);
+    insta::assert_snapshot!(
+        "scaled_and_too_large",
+        kubectl(&["scale", "deployment", "web", "--replicas=17"]).await.stderr
+    );
+    let refused = scaled_by_the_autoscaler(cluster, "web", 17).await.expect_err("does not fit");
+    assert!(refused.to_string().contains(GPU), "{refused}");
+
+    kubectl(&["scale", "deployment", "web", "--replicas=2"]).await.success().expect("is smaller");
+    holds(root, 8).await;
+    kubectl(&resumed).await.success().expect("fits now");
+    holds(root, 64).await;
+    let shown = replicas.quota(&cluster.people.admin).expect("cedargate quota runs");
+    println_figures(&shown);
+    assert!(shown.contains("Job `waits` in hyperpod-ns-team-a of alice.martin@example.com"), "{shown}");
+}
+
+/// As its controller does it, which does not run here: by its own account and the role that Kubernetes gives it.
+async fn scaled_by_the_autoscaler(cluster: &Cluster, name: &str, replicas: i32) -> kube::Result<()> {
+    let (system, account) = ("kube-system", "horizontal-pod-autoscaler");
+    let made = cluster.kubectl(&cluster.callers.root, &["create", "serviceaccount", account, "-n", system], "").await;
+    made.expect("kubectl runs");
+    let autoscaler = cluster.service_account(system, account, None).await.expect("a token");
+    let deployments: Api<Deployment> = Api::namespaced(autoscaler.client().await.expect("connects"), TEAM_A);
+    let mut scale = deployments.get_scale(name).await?;
+    scale.spec.get_or_insert_default().replicas = Some(replicas);
+    deployments.replace_scale(name, &PostParams::default(), &scale).await.map(drop)
+}
+
+/// Waits until the ledger of team A holds so many GPUs: what is let go is let go by what the watch shows.
+async fn holds(root: &Client, gpus: u64) {
+    let held = async || Some(Balance::from(ledger(root, "team-a").await.ok()?).used().get(GPU));
+    let reached = until("the ledger holds it", async || (held().await == Some(gpus)).then_some(()));
+    if reached.await.is_err() {
+        unreachable!("{gpus} are to be held, not {:?}", ledger(root, "team-a").await);
+    }
 }
 
 /// 429 with `Retry-After`: client-go comes again by itself, and a person sees a command that takes longer. Controllers are
@@ -326,9 +384,14 @@ fn told(what: &str, submitted: &[Submitted], most: u64, samples: u64) {
     }
 }
 
+/// Three of ten, in no order: uids are random.
+fn is_unlucky(request: &Value) -> bool {
+    request["uid"].as_str().is_some_and(|uid| uid.starts_with(['0', '1', '2', '3', '4']))
+}
+
 /// A validating webhook beside ours, which refuses three of ten.
 struct Neighbour {
-    _webhook: Webhook,
+    webhook: Webhook,
     refuses: Arc<AtomicBool>,
 }
 
@@ -337,9 +400,7 @@ impl Neighbour {
         let refuses = Arc::new(AtomicBool::new(true));
         let refusing = Arc::clone(&refuses);
         let webhook = Webhook::serve(move |request| {
-            // Three of ten, in no order: uids are random.
-            let unlucky = request["uid"].as_str().is_some_and(|uid| uid.starts_with(['0', '1', '2', '3', '4']));
-            match refusing.load(Ordering::Relaxed) && unlucky {
+            match refusing.load(Ordering::Relaxed) && is_unlucky(request) {
                 true => Answer::Deny("the neighbour does not like it".to_owned()),
                 false => Answer::Allow,
             }
@@ -374,10 +435,16 @@ impl Neighbour {
             .expect("is installed");
         // The API server takes up a new configuration in its own time.
         sleep(Duration::from_secs(2)).await;
-        Self { _webhook: webhook, refuses }
+        Self { webhook, refuses }
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
     fn relents(&self) {
+        let asked = self.webhook.requests();
+        let refused = asked.iter().filter(|request| is_unlucky(request)).count();
+        let share = refused as f64 / asked.len() as f64;
+        println_figures(&format!("the neighbour refused {refused} of {} requests", asked.len()));
+        assert!((0.2..0.4).contains(&share), "{share}");
         self.refuses.store(false, Ordering::Relaxed);
     }
 }

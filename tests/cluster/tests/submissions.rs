@@ -95,6 +95,11 @@ fn given(object: &Value) -> Value {
     })
 }
 
+/// Keys in their order: whether JSON keeps the order in which it was written depends on what else is built.
+fn assert_given(name: &str, given: Value) {
+    insta::with_settings!({ sort_maps => true }, { insta::assert_json_snapshot!(name, given) });
+}
+
 /// Less the token that the API server mounts into every pod.
 fn own(volumes: &Value) -> Vec<&Value> {
     let is_token = |volume: &Value| volume["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"));
@@ -105,16 +110,16 @@ fn own(volumes: &Value) -> Vec<&Value> {
 async fn of_a_job() {
     let alice = &cluster().people.alice;
     let root = submit(alice, "jobs", manifests::job("train")).await;
-    insta::assert_json_snapshot!("job", given(&root));
-    insta::assert_json_snapshot!("job_pod", given(&pod(alice, "train-", "job-controller").await));
+    assert_given("job", given(&root));
+    assert_given("job_pod", given(&pod(alice, "train-", "job-controller").await));
 }
 
 #[tokio::test]
 async fn of_a_deployment() {
     let alice = &cluster().people.alice;
     let root = submit(alice, "deployments", manifests::deployment("web")).await;
-    insta::assert_json_snapshot!("deployment", given(&root));
-    insta::assert_json_snapshot!("deployment_pod", given(&pod(alice, "web-", "replicaset-controller").await));
+    assert_given("deployment", given(&root));
+    assert_given("deployment_pod", given(&pod(alice, "web-", "replicaset-controller").await));
     assert_untouched(alice, "replicasets", "web-").await;
 }
 
@@ -122,14 +127,14 @@ async fn of_a_deployment() {
 async fn of_a_cron_job() {
     let alice = &cluster().people.alice;
     let root = submit(alice, "cronjobs", manifests::cron_job("nightly")).await;
-    insta::assert_json_snapshot!("cron_job", given(&root));
+    assert_given("cron_job", given(&root));
     let mut pod = given(&pod(alice, "nightly-", "job-controller").await);
     for key in ["batch.kubernetes.io/job-name", "job-name"] {
         let name = &mut pod["metadata"]["labels"][key];
         assert!(name.as_str().is_some_and(|name| name.starts_with("nightly-")), "{key} is {name}");
         *name = "nightly-[minute]".into();
     }
-    insta::assert_json_snapshot!("cron_job_pod", pod);
+    assert_given("cron_job_pod", pod);
     assert_untouched(alice, "jobs", "nightly-").await;
 }
 
@@ -137,8 +142,8 @@ async fn of_a_cron_job() {
 async fn of_a_stateful_set() {
     let bob = &cluster().people.bob;
     let root = submit(bob, "statefulsets", manifests::stateful_set("cache")).await;
-    insta::assert_json_snapshot!("stateful_set", given(&root));
-    insta::assert_json_snapshot!("stateful_set_pod", given(&pod(bob, "cache-0", "statefulset-controller").await));
+    assert_given("stateful_set", given(&root));
+    assert_given("stateful_set_pod", given(&pod(bob, "cache-0", "statefulset-controller").await));
 }
 
 #[tokio::test]
@@ -146,9 +151,9 @@ async fn of_a_space() {
     let _operator = cluster().space_operator().await.expect("starts");
     let alice = &cluster().people.alice;
     let root = submit(alice, "workspaces", manifests::space("notes")).await;
-    insta::assert_json_snapshot!("space", given(&root));
+    assert_given("space", given(&root));
     let pod = pod(alice, "workspace-notes-", "replicaset-controller").await;
-    insta::assert_json_snapshot!("space_pod", given(&pod));
+    assert_given("space_pod", given(&pod));
     assert_untouched(alice, "deployments", "workspace-notes").await;
     assert_eq!(rewritten("deployments", "workspace-notes"), 0);
 }
@@ -159,8 +164,8 @@ async fn of_an_endpoint() {
     let _operator = cluster().endpoint_operator().await.expect("starts");
     let bob = &cluster().people.bob_in_studio;
     let root = submit(bob, "inferenceendpointconfigs", manifests::endpoint("chat")).await;
-    insta::assert_json_snapshot!("endpoint", given(&root));
-    insta::assert_json_snapshot!("endpoint_pod", given(&pod(bob, "chat-", "replicaset-controller").await));
+    assert_given("endpoint", given(&root));
+    assert_given("endpoint_pod", given(&pod(bob, "chat-", "replicaset-controller").await));
     assert_untouched(bob, "deployments", "chat").await;
     assert_eq!(rewritten("deployments", "chat"), 0);
 }

@@ -1,5 +1,7 @@
 //! What the watches show of one team, from the cluster that decisions read.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::memory::Revision;
@@ -46,8 +48,9 @@ impl View for Observed<'_> {
     }
 
     fn strays(&self, ledger: &Ledger) -> Vec<Stray> {
+        let held: HashSet<&String> = ledger.entries.values().flat_map(|entry| entry.pods.keys()).collect();
         let pods = self.cluster.objects().filter(|stored| is_pod(stored) && self.is_ours(stored));
-        let strays = pods.filter(|pod| !ledger.holds_pod(&pod.meta.uid)).filter_map(|pod| self.stray(pod, ledger));
+        let strays = pods.filter(|pod| !held.contains(&pod.meta.uid)).filter_map(|pod| self.stray(pod, ledger));
         let mut strays: Vec<Stray> = strays.collect();
         strays.sort_by(|a, b| a.uid.cmp(&b.uid));
         strays
