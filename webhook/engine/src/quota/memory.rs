@@ -8,7 +8,7 @@ use super::{Fence, Ledger};
 use crate::amounts::Amounts;
 
 /// Since this process began: no clock that anybody sets.
-pub type Elapsed = Duration;
+pub(super) type Elapsed = Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Memory {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::memory::{Elapsed, Memory, Proof, Revision, Standing};
+use super::memory::{Memory, Proof, Revision, Standing};
 use super::{Balance, Entry, Ledger, Reservation};
 use crate::amounts::Amounts;
 
@@ -112,7 +112,8 @@ pub struct Round {
 /// When a round is held, and by whom.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
-    pub now: Elapsed,
+    /// Since this process began.
+    pub now: Duration,
     /// How long a request that was let in may still take to store its object.
     pub patience: Duration,
     /// What this replica decides by now; `None` where there is but one replica.
