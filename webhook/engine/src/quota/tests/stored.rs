@@ -110,7 +110,7 @@ fn a_job_holds_what_it_has_left_to_run() {
         let cluster = cluster([job("train", spec, status)]);
         match (Observed { cluster: &cluster, team: &team() }).root("uid-train") {
             RootSight::Stands { floor, generation: Some(1) } => floor.get("nvidia.com/gpu"),
-            other => panic!("{other:?}"),
+            other @ (RootSight::Unknown | RootSight::Stands { .. } | RootSight::Over) => unreachable!("{other:?}"),
         }
     };
     assert_eq!(floor(json!({"parallelism": 3, "completions": 5}), json!({})), 6);
