@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::changes::Changes;
 use crate::cluster::{Cluster, Meta, OwnerReference, StoredObject};
 use crate::facts::Facts;
+use crate::facts::kinds::Kinds;
 use crate::identity::{Caller, Component, IamCaller, IamName};
 use crate::review::{Operation, Review};
 use crate::snapshot::Snapshot;
@@ -352,7 +353,7 @@ impl Walk<'_> {
         let meta = self.meta(asked.review, object);
         let Some(owner) = meta.controller() else {
             let count = meta.owners.iter().filter(|owner| owner.controller).count();
-            return match runs_pods(asked.review, object) || count > 1 {
+            return match runs_pods(&self.snapshot.config.kinds, asked.review, object) || count > 1 {
                 true => {
                     Err(AttributionError::NoController { controller: component.name.clone(), kind: meta.kind, count })
                 }
@@ -360,7 +361,7 @@ impl Walk<'_> {
             };
         };
         if !component.entry.acts_for(&owner.group, &owner.kind) {
-            return match runs_pods(asked.review, object) {
+            return match runs_pods(&self.snapshot.config.kinds, asked.review, object) {
                 true => Err(AttributionError::NotItsOwner {
                     controller: component.name.clone(),
                     owner_kind: owner.kind.clone(),
@@ -542,8 +543,8 @@ fn is_older(meta: &Meta, team: &Team) -> bool {
 }
 
 /// What cannot be read is taken for a workload: it must have an owner.
-fn runs_pods(review: &Review, object: &Value) -> bool {
-    match crate::facts::extract(&review.kind_ref(), object) {
+fn runs_pods(kinds: &Kinds, review: &Review, object: &Value) -> bool {
+    match crate::facts::extract(kinds, &review.kind_ref(), object) {
         Ok(Facts::Workload(_)) | Err(_) => true,
         Ok(Facts::Object(_)) => false,
     }

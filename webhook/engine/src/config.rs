@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::facts::kinds::Kinds;
 use crate::vocabulary::{Change, ComponentKind};
 
 /// The default list of trusted controllers, with the service accounts that Kubernetes and HyperPod use.
 pub const DEFAULT_CONTROLLERS: &str = include_str!("config/controllers.yaml");
 
 /// What was typed; every field has a default.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
     /// Accounts whose roles are believed. Empty: none is.
@@ -24,6 +25,8 @@ pub struct Config {
     pub require_credential_id: bool,
     /// Parts of the cluster that act for others.
     pub controllers: Vec<Controller>,
+    /// Kinds that run pods, beside those that the gate knows.
+    pub kinds: Kinds,
     /// Namespaces that belong to the cluster: never a team's.
     pub system_namespaces: BTreeSet<String>,
     /// Our own service account, `namespace/name`.
@@ -56,6 +59,7 @@ impl Default for Config {
             require_temporary_credentials: false,
             require_credential_id: true,
             controllers: default_controllers(),
+            kinds: Kinds::default(),
             system_namespaces: default_system_namespaces(),
             own_service_account: "cedargate-system/cedargate".to_owned(),
         }
@@ -74,7 +78,8 @@ impl Config {
         config.checked()
     }
 
-    fn checked(self) -> Result<Self, ConfigError> {
+    fn checked(mut self) -> Result<Self, ConfigError> {
+        self.trust_controllers_of_kinds();
         if jiff::tz::TimeZone::get(&self.time_zone).is_err() {
             return Err(ConfigError(format!("timeZone `{}` is unknown", self.time_zone)));
         }
@@ -88,6 +93,25 @@ impl Config {
             }
         }
         Ok(self)
+    }
+
+    /// Whoever is said to make the pods of a kind acts for its objects.
+    fn trust_controllers_of_kinds(&mut self) {
+        for kind in self.kinds.iter() {
+            let owner = format!("{}/{}", kind.group, kind.kind);
+            for name in &kind.controllers {
+                let known = self.controllers.iter_mut().find(|known| known.service_account.as_ref() == Some(name));
+                match known {
+                    Some(known) => known.owners.push(owner.clone()),
+                    None => self.controllers.push(Controller {
+                        service_account: Some(name.clone()),
+                        kind: Some(ComponentKind::Operator),
+                        owners: vec![owner.clone()],
+                        ..Controller::default()
+                    }),
+                }
+            }
+        }
     }
 
     /// A trusted controller inside a governed namespace is refused: a member could mint its token.

@@ -26,6 +26,15 @@ pub fn at<'a>(object: &'a Value, keys: &[&str]) -> Option<&'a Value> {
     keys.iter().try_fold(object, |value, key| present(value, key))
 }
 
+/// Follows `keys` through objects and lists.
+pub fn walk<'a>(value: &'a Value, keys: &[&str]) -> Option<&'a Value> {
+    let step = |value: &'a Value, key: &&str| match value {
+        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
+        value => present(value, key),
+    };
+    keys.iter().try_fold(value, step)
+}
+
 /// The string at `keys`, if it is one.
 pub fn text<'a>(object: &'a Value, keys: &[&str]) -> Option<&'a str> {
     at(object, keys).and_then(Value::as_str)

@@ -236,12 +236,13 @@ fn queue_workload(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsE
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::kinds::Kinds;
     use super::super::{Facts, Object, extract};
     use super::*;
 
     fn doors(group: &str, kind: &str, object: Value) -> Vec<(DoorKind, String)> {
         let kind = KindRef { group, kind, resource: "" };
-        match extract(&kind, &object).expect("facts") {
+        match extract(Kinds::defaults(), &kind, &object).expect("facts") {
             Facts::Object(Object { doors }) => doors.into_iter().collect(),
             Facts::Workload(_) => unreachable!("runs nothing"),
         }

@@ -165,12 +165,9 @@ fn per_jump_start_pod(server: &Node<'_, '_>, instance_type: Option<&str>) -> Res
 }
 
 fn unknown_instance(instance_type: &str) -> Bound {
-    let hint = format!(
-        "this version does not know how many accelerators {} has: choose another `/spec/server/instanceType`, or ask \
-         the platform team to update the gate",
-        shown(instance_type)
-    );
-    Bound::Unbounded { hint }
+    let problem = format!("this version does not know how many accelerators {} has", shown(instance_type));
+    let hint = "choose another `/spec/server/instanceType`, or ask the platform team to update the gate".to_owned();
+    Bound::Unbounded { problem, hint }
 }
 
 fn model_source(source: &Node<'_, '_>) -> Result<BTreeSet<StorageUse>, FactsError> {

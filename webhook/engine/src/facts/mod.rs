@@ -1,8 +1,8 @@
-//! Takes an object apart into the facts that questions are asked about: one module per kind, one shared reading of pod
+//! Takes an object apart into the facts that questions are asked about: one module per kind or a kind's configuration, one shared reading of pod
 //! specs, one shared demand function. Nothing here knows a team, a policy or a cluster.
 //!
 //! ```text
-//! extract --> pod, job, apps, pytorch, hyperpod   --> pod_spec --> pod_security, volume, placement, image, demand
+//! extract --> pod, job, apps, kinds (configured)  --> pod_spec --> pod_security, volume, placement, image, demand
 //!         --> endpoint, workspace (no pod spec)   --> the parts of the same
 //!         --> fallback: templates of other kinds, else doors
 //! ```
@@ -12,18 +12,17 @@ mod demand;
 mod doors;
 mod endpoint;
 mod fallback;
-mod hyperpod;
 mod image;
 pub mod instance;
 mod job;
 mod json;
+pub mod kinds;
 #[cfg(test)]
 mod laws;
 mod placement;
 mod pod;
 mod pod_security;
 mod pod_spec;
-mod pytorch;
 mod volume;
 mod workload;
 mod workspace;
@@ -37,6 +36,7 @@ use crate::amounts::Amounts;
 use crate::vocabulary::{Class, ContainerKind, Control, DoorKind, VolumeKind};
 
 use self::json::Node;
+use self::kinds::Kinds;
 
 /// What is under review: group, kind and plural of the object itself, as the review's `requestKind` and
 /// `requestResource` name them. The version is left out: all served versions of a kind are read alike.
@@ -88,17 +88,20 @@ impl fmt::Display for FactsError {
 impl std::error::Error for FactsError {}
 
 /// Reads what an object asks for. An error names the field and what is wrong with it.
-pub fn extract(kind: &KindRef<'_>, object: &Value) -> Result<Facts, FactsError> {
-    let object = Node::root(object)?;
-    match READERS.iter().find(|(group, plural, name, _)| kind.is(group, plural, name)) {
-        Some((.., read)) => read(&object).map(Facts::Workload),
-        None => fallback::read(kind, &object),
+pub fn extract(kinds: &Kinds, kind: &KindRef<'_>, object: &Value) -> Result<Facts, FactsError> {
+    let node = Node::root(object)?;
+    if let Some((.., read)) = READERS.iter().find(|(group, plural, name, _)| kind.is(group, plural, name)) {
+        return read(&node).map(Facts::Workload);
+    }
+    match kinds.find(kind) {
+        Some(kind) => kinds::read(kind, object, &node).map(Facts::Workload),
+        None => fallback::read(kind, &node),
     }
 }
 
 type Reader = fn(&Node<'_, '_>) -> Result<Workload, FactsError>;
 
-/// Group, plural and kind of what runs pods, and how it is read.
+/// Group, plural and kind of what runs pods and has a reader of its own.
 const READERS: &[(&str, &str, &str, Reader)] = &[
     ("", "pods", "Pod", pod::read),
     ("batch", "jobs", "Job", job::read),
@@ -108,8 +111,6 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
     ("apps", "daemonsets", "DaemonSet", apps::daemon_set),
     ("", "replicationcontrollers", "ReplicationController", apps::replica_set),
     ("batch", "cronjobs", "CronJob", job::cron_job),
-    ("kubeflow.org", "pytorchjobs", "PyTorchJob", pytorch::read),
-    ("sagemaker.amazonaws.com", "hyperpodpytorchjobs", "HyperPodPyTorchJob", hyperpod::read),
     ("inference.sagemaker.aws.amazon.com", "inferenceendpointconfigs", "InferenceEndpointConfig", endpoint::inference),
     ("inference.sagemaker.aws.amazon.com", "jumpstartmodels", "JumpStartModel", endpoint::jump_start),
     ("workspace.jupyter.org", "workspaces", "Workspace", workspace::read),
@@ -173,6 +174,7 @@ impl Workload {
                 reserves: false,
                 estimated: false,
                 surge: Amounts::new(),
+                surge_hint: String::new(),
             },
             suspended: false,
             queues: BTreeSet::new(),
@@ -214,6 +216,8 @@ pub struct Demand {
     pub estimated: bool,
     /// What a rolling update may hold beside the ceiling (Deployment `maxSurge`).
     pub surge: Amounts,
+    /// What to set so that it holds nothing beside it.
+    pub surge_hint: String,
 }
 
 /// An upper bound.
@@ -221,8 +225,8 @@ pub struct Demand {
 pub enum Bound {
     /// At most this much.
     AtMost(Amounts),
-    /// No bound is set; the text says what to set, with the field's path.
-    Unbounded { hint: String },
+    /// No bound is set, or nobody knows one; the hint says what to set, with the field's path.
+    Unbounded { problem: String, hint: String },
 }
 
 /// One pod template, or a Pod.

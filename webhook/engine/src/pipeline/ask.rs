@@ -200,13 +200,14 @@ impl Step<'_> {
     /// Exec and its like carry options without labels: the pod is looked up.
     pub(super) fn judge_access(&self, evaluation: &mut Evaluation, action: Action) -> Judging {
         let target = stored_target(self.review, &self.snapshot.cluster);
-        let facts = match target.map(|target| extract(&stored_kind(target), &target.object)) {
-            Some(Ok(Facts::Workload(facts))) => facts,
-            // In a team namespace nobody reaches a pod of which nobody knows whose it is and what it mounts; a Service may
-            // lead to any of them.
-            Some(_) | None if self.team.is_some() && action != Action::Evict => return Err(self.unknown_target()),
-            Some(_) | None => Workload::unknown(),
-        };
+        let facts =
+            match target.map(|target| extract(&self.snapshot.config.kinds, &stored_kind(target), &target.object)) {
+                Some(Ok(Facts::Workload(facts))) => facts,
+                // In a team namespace nobody reaches a pod of which nobody knows whose it is and what it mounts; a Service may
+                // lead to any of them.
+                Some(_) | None if self.team.is_some() && action != Action::Evict => return Err(self.unknown_target()),
+                Some(_) | None => Workload::unknown(),
+            };
         let labels = labels(target.map(|target| &target.object))?;
         let mut world = self.world();
         let workload = self.workload(&mut world, &facts, &labels, Version::New);
@@ -225,9 +226,11 @@ impl Step<'_> {
                 None => self.judge_object(evaluation, Action::Scale, &Changes::default(), Vec::new()),
             };
         };
-        let scaled = with_replicas(&target.object, &self.review.resource.resource, replicas);
+        let resource = &self.review.resource;
+        let field = self.snapshot.config.kinds.scaled_field(&resource.group, &resource.resource);
+        let scaled = with_replicas(&target.object, &field, replicas);
         let kind = stored_kind(target);
-        let read = |object: &Value| match extract(&kind, object) {
+        let read = |object: &Value| match extract(&self.snapshot.config.kinds, &kind, object) {
             Ok(Facts::Workload(facts)) => Ok(facts),
             Ok(Facts::Object(_)) => Err(self.unknown_target()),
             Err(error) => Err(malformed(&error.to_string())),
@@ -283,11 +286,9 @@ fn action_of_object(request: Request) -> Action {
 }
 
 /// The scaled object: each kind's `scale` subresource names one field (CRD `specReplicasPath`).
-pub(super) fn with_replicas(object: &Value, plural: &str, replicas: Value) -> Value {
+pub(super) fn with_replicas(object: &Value, field: &[String], replicas: Value) -> Value {
     let mut builder = PatchBuilder::new(object.clone());
-    match plural {
-        "pytorchjobs" => builder.set(&["spec", "pytorchReplicaSpecs", "Worker", "replicas"], replicas),
-        _ => builder.set(&["spec", "replicas"], replicas),
-    }
+    let field: Vec<&str> = field.iter().map(String::as_str).collect();
+    builder.set(&field, replicas);
     builder.finish().0
 }

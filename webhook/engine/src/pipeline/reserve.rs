@@ -156,7 +156,7 @@ pub(super) fn can_ever_fit(facts: &Workload, team: &Team) -> Judging {
         Err(Refusal { reason: ReasonCode::CannotFit, message, hint: Some(hint), policy: None })
     };
     match &facts.demand.ceiling {
-        Bound::Unbounded { hint } => refuse("it may grow without bound".to_owned(), hint.clone()),
+        Bound::Unbounded { problem, hint } => refuse(problem.clone(), hint.clone()),
         Bound::AtMost(most) => {
             let over = counted(most, team);
             let over = over.iter().find(|(resource, amount)| *amount > team.limits(resource).ceiling);

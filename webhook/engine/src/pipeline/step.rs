@@ -32,7 +32,7 @@ pub(super) struct Step<'a> {
 pub(super) type Judging = Result<(), Refusal>;
 impl Step<'_> {
     pub(super) fn facts(&self, object: &Value) -> Result<Facts, Refusal> {
-        match extract(&self.review.kind_ref(), object) {
+        match extract(&self.snapshot.config.kinds, &self.review.kind_ref(), object) {
             Ok(Facts::Workload(workload)) if things(&workload) > MAX_THINGS => Err(malformed(&format!(
                 "it has more than {MAX_THINGS} containers, volumes and mounts, which is more than can be judged in time"
             ))),
@@ -45,7 +45,7 @@ impl Step<'_> {
 
     /// An old object that cannot be read counts as nothing: then everything is new, and asked about.
     pub(super) fn facts_of_old(&self, old: &Value) -> Option<Facts> {
-        extract(&self.review.kind_ref(), old).ok()
+        extract(&self.snapshot.config.kinds, &self.review.kind_ref(), old).ok()
     }
 
     pub(super) fn is_pod(&self) -> bool {
@@ -92,7 +92,7 @@ impl Step<'_> {
         if let (Some(class), Some(_)) = (mutation::label(&root.object, stamp::CLASS), &root.meta.stamp) {
             return Class::of_id(class).unwrap_or(Class::Other);
         }
-        match extract(&stored_kind(root), &root.object) {
+        match extract(&self.snapshot.config.kinds, &stored_kind(root), &root.object) {
             Ok(Facts::Workload(root)) => root.class,
             Ok(Facts::Object(_)) | Err(_) => Class::Other,
         }
@@ -142,7 +142,7 @@ impl Step<'_> {
         };
         let templates: Vec<String> = match &self.attribution.root {
             Root::Itself => facts.claim_templates.iter().cloned().collect(),
-            Root::Stored(root) => match extract(&stored_kind(root), &root.object) {
+            Root::Stored(root) => match extract(&self.snapshot.config.kinds, &stored_kind(root), &root.object) {
                 Ok(Facts::Workload(root)) => root.claim_templates.into_iter().collect(),
                 Ok(Facts::Object(_)) | Err(_) => Vec::new(),
             },
