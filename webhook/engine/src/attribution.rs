@@ -279,7 +279,9 @@ impl Walk<'_> {
         };
         let meta = self.meta(asked.review, old);
         let changes = Changes::between(old, new);
-        if self.made_by_a_controller(&meta) && !only_metadata(&changes) {
+        // Ray's autoscaler, which runs in the head's pod, scales the cluster that a RayJob made.
+        let scales_itself = asked.origin == Origin::Pod && only_size(&changes);
+        if self.made_by_a_controller(&meta) && !only_metadata(&changes) && !scales_itself {
             return Err(AttributionError::ControllerMade { kind: meta.kind });
         }
         refuse_reserved_keys(new)?;
@@ -599,6 +601,10 @@ fn only_metadata(changes: &Changes) -> bool {
         .set
         .iter()
         .all(|change| matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue))
+}
+
+fn only_size(changes: &Changes) -> bool {
+    changes.set.iter().all(|change| *change == Change::Replicas)
 }
 
 /// The stamp's keys belong into the root's own metadata, which the gate overwrites; anywhere below they would reach pods.

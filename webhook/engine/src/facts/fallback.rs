@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::demand::{self, Count};
 use super::json::Node;
 use super::workload::workload;
-use super::{Demand, Facts, FactsError, KindRef, Object, PodTemplate, doors, pod_spec};
+use super::{Demand, Facts, FactsError, KindRef, Object, PodTemplate, doors, pod_spec, scaler};
 use crate::amounts::shown;
 use crate::vocabulary::Class;
 
@@ -19,6 +19,8 @@ const RUN_NOTHING: &[(&str, &str, &str)] = &[
     ("apps", "controllerrevisions", "ControllerRevision"),
     ("workspace.jupyter.org", "workspacetemplates", "WorkspaceTemplate"),
     ("workspace.jupyter.org", "workspaceaccessstrategies", "WorkspaceAccessStrategy"),
+    ("trainer.kubeflow.org", "trainingruntimes", "TrainingRuntime"),
+    ("trainer.kubeflow.org", "clustertrainingruntimes", "ClusterTrainingRuntime"),
 ];
 
 /// Kueue's record of a workload holds its pod sets.
@@ -35,7 +37,7 @@ pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Facts, F
         find_templates(object, 0, &mut templates)?;
     }
     if templates.is_empty() {
-        return Ok(Facts::Object(Object { doors: doors::read(kind, object)? }));
+        return Ok(Facts::Object(Object { doors: doors::read(kind, object)?, scales: scaler::read(kind, object)? }));
     }
     let demand = demand(kind, &templates);
     Ok(Facts::Workload(workload(object, Class::Other, templates, demand)?))

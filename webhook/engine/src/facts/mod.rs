@@ -23,6 +23,7 @@ mod placement;
 mod pod;
 mod pod_security;
 mod pod_spec;
+mod scaler;
 mod volume;
 mod workload;
 mod workspace;
@@ -113,6 +114,7 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
     ("batch", "cronjobs", "CronJob", job::cron_job),
     ("inference.sagemaker.aws.amazon.com", "inferenceendpointconfigs", "InferenceEndpointConfig", endpoint::inference),
     ("inference.sagemaker.aws.amazon.com", "jumpstartmodels", "JumpStartModel", endpoint::jump_start),
+    ("inference.sagemaker.aws.amazon.com", "inferencegatewayconfigs", "InferenceGatewayConfig", endpoint::gateway),
     ("workspace.jupyter.org", "workspaces", "Workspace", workspace::read),
 ];
 
@@ -131,6 +133,18 @@ pub enum Facts {
 pub struct Object {
     /// Ways past the gate, with what exactly (a label key, a role ARN, a rule).
     pub doors: BTreeSet<(DoorKind, String)>,
+    /// What it lets grow, if it is there for that.
+    pub scales: Option<Scales>,
+}
+
+/// The target of an autoscaler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scales {
+    pub group: String,
+    pub kind: String,
+    pub name: String,
+    /// The most replicas that it may set.
+    pub most: u64,
 }
 
 /// An object that runs pods.
@@ -154,6 +168,8 @@ pub struct Workload {
     pub roles: BTreeSet<String>,
     /// Storage outside the pods that endpoint kinds name.
     pub storage: BTreeSet<StorageUse>,
+    /// Ways past the gate that come with it.
+    pub doors: BTreeSet<(DoorKind, String)>,
     /// Claims that come with the object: names of a StatefulSet's `volumeClaimTemplates`, the home claim of a Space.
     pub claim_templates: BTreeSet<String>,
     /// Fields that this version does not know, in a place that matters, outside the templates; JSON pointers.
@@ -182,6 +198,7 @@ impl Workload {
             service_account: None,
             roles: BTreeSet::new(),
             storage: BTreeSet::new(),
+            doors: BTreeSet::new(),
             claim_templates: BTreeSet::new(),
             unknown_fields: BTreeSet::new(),
         }

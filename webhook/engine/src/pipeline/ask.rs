@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use super::Evaluation;
+use super::reserve::can_ever_fit;
 use super::step::{Judging, Step, labels, labels_or_none, object_of, stored_kind, workload_of};
 use super::words::malformed;
 use crate::attribution::stored_target;
 use crate::changes::Changes;
-use crate::facts::{Facts, Workload, extract};
+use crate::facts::{Facts, Scales, Workload, extract};
 use crate::json;
 use crate::judge::judge;
 use crate::patch::PatchBuilder;
@@ -56,6 +57,9 @@ impl Step<'_> {
                 let old = old.and_then(object_of);
                 let new = after.as_ref().and_then(object_of);
                 let action = action_of_object(request);
+                if let Some(scales) = new.and_then(|new| new.scales.as_ref()) {
+                    self.may_grow_to(scales)?;
+                }
                 let doors = match self.review.operation {
                     // What stands behind a door may change without its name: subjects of a binding, the queue of a queue.
                     Operation::Update if !changes.is_bookkeeping() => all_doors(old, new),
@@ -128,6 +132,10 @@ impl Step<'_> {
         let mut questions = Questions::new(&mut world, self.attribution, base);
         if !self.attribution.unquestioned {
             questions.request(action, workload.clone(), self.request_subject(), self.who_may());
+            if matches!(self.review.operation, Operation::Create | Operation::Update) {
+                questions
+                    .doors(facts.doors.iter().filter(|door| old.is_none_or(|old| !old.doors.contains(*door))).cloned());
+            }
             if action != Action::Delete {
                 let root_claims = self.root_claims(facts);
                 questions.uses(&workload, facts, old, &root_claims, &self.names());
@@ -248,6 +256,21 @@ impl Step<'_> {
         self.reserve_scale(evaluation, target, &new, &old)?;
         evaluation.workload = Some(new);
         Ok(())
+    }
+
+    /// An autoscaler that may ask for more than its target can ever hold is refused to whoever writes it. Without a target
+    /// nothing is known; each of its steps is judged.
+    fn may_grow_to(&self, scales: &Scales) -> Judging {
+        let kinds = &self.snapshot.config.kinds;
+        let namespace = self.review.namespace.as_deref().unwrap_or_default();
+        let target = self.snapshot.cluster.named(&scales.group, &scales.kind, namespace, &scales.name);
+        let (Some(target), Some(team)) = (target, &self.team) else { return Ok(()) };
+        let field = kinds.scaled_field_of(&scales.group, &scales.kind);
+        let grown = with_replicas(&target.object, &field, Value::from(scales.most));
+        match extract(kinds, &stored_kind(target), &grown) {
+            Ok(Facts::Workload(grown)) => can_ever_fit(&grown, team),
+            Ok(Facts::Object(_)) | Err(_) => Ok(()),
+        }
     }
 
     pub(super) fn decide(

@@ -253,8 +253,11 @@ impl Kinds {
 
     /// The field that the `scale` subresource sets.
     pub fn scaled_field(&self, group: &str, plural: &str) -> Vec<String> {
-        let scale = self.of_resource(group, plural).and_then(|kind| kind.scale.as_ref());
-        scale.and_then(Pattern::tokens).unwrap_or_else(|| ["spec", "replicas"].map(str::to_owned).into())
+        scaled_field(self.of_resource(group, plural))
+    }
+
+    pub fn scaled_field_of(&self, group: &str, kind: &str) -> Vec<String> {
+        scaled_field(self.named(group, kind))
     }
 
     fn beside_the_defaults(own: Vec<KindEntry>) -> Result<Self, String> {
@@ -268,6 +271,12 @@ impl Kinds {
         }
         entries.iter().map(|entry| entry.kind(&entries)).collect::<Result<_, _>>().map(Self)
     }
+}
+
+/// Kubernetes' own kinds all have the same.
+fn scaled_field(kind: Option<&Kind>) -> Vec<String> {
+    let scale = kind.and_then(|kind| kind.scale.as_ref());
+    scale.and_then(Pattern::tokens).unwrap_or_else(|| ["spec", "replicas"].map(str::to_owned).into())
 }
 
 /// Read by the gate itself, and queued.
