@@ -473,6 +473,9 @@ impl Walk<'_> {
             if let Some(original) = self.original(meta, stamp) {
                 return Ok(self.resolve(&original, depth + 1)?.below(stored));
             }
+            if let Some(found) = self.beyond_a_pod(meta, stamp, depth) {
+                return Ok(found.below(stored));
+            }
             return Ok(match Submitter::parse(stamp).filter(|stamp| stamp.team == team.name) {
                 Some(stamp) => self.as_of_now(stamp, stored, team),
                 None => legacy(stored, team),
@@ -499,6 +502,15 @@ impl Walk<'_> {
     fn original(&self, meta: &Meta, stamp: &str) -> Option<Arc<StoredObject>> {
         let owner = self.owner(meta.controller()?, &meta.namespace).ok()?;
         (owner.meta.stamp.as_deref() == Some(stamp)).then_some(owner)
+    }
+
+    /// A pod that owns something (a LeaderWorkerSet's leader owns its workers) has its stamp from the root that it was made
+    /// for: what hangs below it is charged there. A root of another submitter is not its own, whatever the pod says.
+    fn beyond_a_pod(&self, meta: &Meta, stamp: &str, depth: usize) -> Option<Found> {
+        let owner = meta.controller().filter(|_| meta.kind == "Pod" && depth > 0)?;
+        let found = self.resolve(&*self.owner(owner, &meta.namespace).ok()?, depth + 1).ok()?;
+        let is_of_the_root = found.submitter.annotation() == stamp || found.root.meta.stamp.as_deref() == Some(stamp);
+        is_of_the_root.then_some(found)
     }
 
     /// Time passes: membership is looked up afresh for every child.
