@@ -184,8 +184,9 @@ pub(super) fn surge_warning(facts: &Workload, team: &Team) -> Option<String> {
         .iter()
         .find(|(resource, amount)| surge.get(resource.as_str()) > 0 && *amount > team.limits(resource).ceiling)?;
     Some(format!(
-        "a rolling update would need {amount} {resource} and {} may hold {}: set maxSurge: 0, or strategy Recreate",
+        "a rolling update would need {amount} {resource} and {} may hold {}: {}",
         team.name,
-        team.limits(resource).ceiling
+        team.limits(resource).ceiling,
+        facts.demand.surge_hint
     ))
 }

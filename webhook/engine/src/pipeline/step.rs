@@ -136,10 +136,12 @@ impl Step<'_> {
 
     /// Claims that come with the root: a StatefulSet's own, and the home that a Space makes.
     pub(super) fn root_claims<'f>(&'f self, facts: &'f Workload) -> impl Fn(&str) -> bool + 'f {
-        let (kind, name) = match &self.attribution.root {
-            Root::Itself => (self.review.kind.kind.clone(), self.review.display_name()),
-            Root::Stored(root) => (root.meta.kind.clone(), root.meta.name.clone()),
+        let (group, kind, name) = match &self.attribution.root {
+            Root::Itself => (self.review.kind.group.clone(), self.review.kind.kind.clone(), self.review.display_name()),
+            Root::Stored(root) => (root.meta.group.clone(), root.meta.kind.clone(), root.meta.name.clone()),
         };
+        // A kind may make StatefulSets of its own, whose names have an ordinal already.
+        let makes_sets = self.snapshot.config.kinds.named(&group, &kind).is_some();
         let templates: Vec<String> = match &self.attribution.root {
             Root::Itself => facts.claim_templates.iter().cloned().collect(),
             Root::Stored(root) => match extract(&self.snapshot.config.kinds, &stored_kind(root), &root.object) {
@@ -150,9 +152,12 @@ impl Step<'_> {
         move |claim: &str| {
             // A template's own name is no claim: a pod that names it means somebody else's.
             let of_set = |template: &String| {
-                claim
-                    .strip_prefix(&format!("{template}-{name}-"))
-                    .is_some_and(|ordinal| !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit()))
+                let is_ordinal = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+                claim.strip_prefix(&format!("{template}-{name}-")).is_some_and(|rest| {
+                    is_ordinal(rest)
+                        || (makes_sets
+                            && rest.split_once('-').is_some_and(|(set, pod)| is_ordinal(set) && is_ordinal(pod)))
+                })
             };
             (kind == "Workspace" && claim == format!("workspace-{name}-pvc"))
                 || templates.iter().any(of_set)
