@@ -28,11 +28,10 @@ pub fn at<'a>(object: &'a Value, keys: &[&str]) -> Option<&'a Value> {
 
 /// Follows `keys` through objects and lists.
 pub fn walk<'a>(value: &'a Value, keys: &[&str]) -> Option<&'a Value> {
-    let step = |value: &'a Value, key: &&str| match value {
-        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
-        value => present(value, key),
-    };
-    keys.iter().try_fold(value, step)
+    keys.iter().try_fold(value, |value, key| match value.as_array() {
+        Some(items) => items.get(key.parse::<usize>().ok()?),
+        None => present(value, key),
+    })
 }
 
 /// The string at `keys`, if it is one.

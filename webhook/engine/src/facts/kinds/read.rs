@@ -25,7 +25,7 @@ struct Counted {
 /// How many there may be.
 #[derive(Debug, Clone, PartialEq)]
 enum Most {
-    AtMost(u64),
+    Bounded(u64),
     /// Any number; the text says what to set.
     Any {
         hint: String,
@@ -84,11 +84,11 @@ impl Pods {
         let now = read(&self.replicas)?.flatten().unwrap_or(1);
         let most = match read(&self.maximum)? {
             Some(maximum) if self.may_grow(scope)? => match (maximum, &self.unbounded) {
-                (Some(maximum), _) => Most::AtMost(maximum.max(now)),
+                (Some(maximum), _) => Most::Bounded(maximum.max(now)),
                 (None, Some(hint)) => Most::Any { hint: hint.clone() },
-                (None, None) => Most::AtMost(now),
+                (None, None) => Most::Bounded(now),
             },
-            Some(_) | None => Most::AtMost(now),
+            Some(_) | None => Most::Bounded(now),
         };
         let suspended = any(&self.suspend, |pattern| scope.find(pattern))?;
         let unsaid = self.unsaid(scope)?.map(|hint| Most::Unknown { hint: hint.to_owned() });
@@ -241,8 +241,8 @@ fn add(counted: &mut Vec<Counted>, new: Counted) {
             known.now = known.now.saturating_add(new.now);
             known.surge = known.surge.saturating_add(new.surge);
             known.most = match (&known.most, new.most) {
-                (Most::AtMost(known), Most::AtMost(new)) => Most::AtMost(known.saturating_add(new)),
-                (Most::AtMost(_), unbounded) => unbounded,
+                (Most::Bounded(known), Most::Bounded(new)) => Most::Bounded(known.saturating_add(new)),
+                (Most::Bounded(_), unbounded) => unbounded,
                 (unbounded, _) => unbounded.clone(),
             };
         }
@@ -281,14 +281,14 @@ fn demand(kind: &Kind, value: &Value, counted: &[Counted], suspended: bool) -> R
         .iter()
         .map(|Counted { template, now, most, .. }| {
             let most = match most {
-                Most::AtMost(most) => *most,
+                Most::Bounded(most) => *most,
                 Most::Any { .. } | Most::Unknown { .. } => *now,
             };
             demand::Group { per_pod: &template.per_pod, count: Count { now: *now, most } }
         })
         .collect();
     let demand = demand::bounded(&groups, suspended || !kind.reserves);
-    let fixed = counted.iter().all(|counted| matches!(counted.most, Most::AtMost(_)) || counted.now == 0);
+    let fixed = counted.iter().all(|counted| matches!(counted.most, Most::Bounded(_)) || counted.now == 0);
     let ceiling = counted.iter().find_map(without_bound).unwrap_or(demand.ceiling);
     let surge = surge(kind, value, counted, &ceiling)?;
     Ok(Demand {
@@ -313,7 +313,7 @@ fn without_bound(counted: &Counted) -> Option<Bound> {
             let problem = format!("pods of {} may be any number", shown(&counted.template.pointer));
             Some(Bound::Unbounded { problem, hint: hint.clone() })
         }
-        Most::Any { .. } | Most::AtMost(_) => None,
+        Most::Any { .. } | Most::Bounded(_) => None,
     }
 }
 
