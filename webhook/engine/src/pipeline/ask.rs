@@ -8,16 +8,16 @@ use super::step::{Judging, Step, labels, labels_or_none, object_of, stored_kind,
 use super::words::malformed;
 use crate::attribution::stored_target;
 use crate::changes::Changes;
-use crate::facts::{Facts, Scales, Workload, extract};
+use crate::facts::{Facts, Object, Scales, Workload, extract};
 use crate::json;
 use crate::judge::judge;
 use crate::patch::PatchBuilder;
 use crate::questions::{Questions, all_doors, changed_doors, update_action};
 use crate::review::Operation;
-use crate::stamp;
+use crate::stamp::{self, Submitter};
 use crate::verdict::{ReasonCode, Refusal};
 use crate::vocabulary::{Action, DoorKind};
-use crate::world::{Version, World};
+use crate::world::{Version, WorkloadView, World};
 
 impl Step<'_> {
     /// Asks everything about the final object.
@@ -57,8 +57,9 @@ impl Step<'_> {
                 let old = old.and_then(object_of);
                 let new = after.as_ref().and_then(object_of);
                 let action = action_of_object(request);
-                if let Some(scales) = new.and_then(|new| new.scales.as_ref()) {
-                    self.may_grow_to(scales)?;
+                let scales = |object: &Object| object.scales.clone();
+                if let Some(scales) = new.and_then(scales).filter(|new| old.and_then(scales).as_ref() != Some(new)) {
+                    self.judge_scales(evaluation, &scales)?;
                 }
                 let doors = match self.review.operation {
                     // What stands behind a door may change without its name: subjects of a binding, the queue of a queue.
@@ -258,19 +259,35 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// An autoscaler that may ask for more than its target can ever hold is refused to whoever writes it. Without a target
-    /// nothing is known; each of its steps is judged.
-    fn may_grow_to(&self, scales: &Scales) -> Judging {
+    /// Whoever writes an autoscaler scales its target: asked as that, and refused if it may ask for more than the target can
+    /// ever hold. Without a target nothing is known; each of its steps is judged when it takes it.
+    fn judge_scales(&self, evaluation: &mut Evaluation, scales: &Scales) -> Judging {
         let kinds = &self.snapshot.config.kinds;
+        let Scales { group, kind, name, most } = scales;
         let namespace = self.review.namespace.as_deref().unwrap_or_default();
-        let target = self.snapshot.cluster.named(&scales.group, &scales.kind, namespace, &scales.name);
+        let target = self.snapshot.cluster.named(group, kind, namespace, name);
         let (Some(target), Some(team)) = (target, &self.team) else { return Ok(()) };
-        let field = kinds.scaled_field_of(&scales.group, &scales.kind);
-        let grown = with_replicas(&target.object, &field, Value::from(scales.most));
-        match extract(kinds, &stored_kind(target), &grown) {
-            Ok(Facts::Workload(grown)) => can_ever_fit(&grown, team),
-            Ok(Facts::Object(_)) | Err(_) => Ok(()),
-        }
+        let grown = with_replicas(&target.object, &kinds.scaled_field_of(group, kind), Value::from(*most));
+        let Ok(Facts::Workload(facts)) = extract(kinds, &stored_kind(target), &grown) else { return Ok(()) };
+        let stamp = target.meta.stamp.as_deref().and_then(Submitter::parse);
+        let owner = stamp.filter(|stamp| stamp.team == team.name).and_then(|stamp| stamp.person);
+        let labels = labels_or_none(Some(&target.object));
+        let mut world = self.world();
+        let workload = world.workload(&WorkloadView {
+            facts: &facts,
+            group,
+            kind,
+            name,
+            class: facts.class,
+            owner: owner.as_deref(),
+            labels: &labels,
+            version: Version::New,
+        });
+        let mut questions = Questions::new(&mut world, self.attribution, self.base(None, None));
+        let whose = owner.map(|owner| format!("it is {owner}'s; ask them, or a lead of the team"));
+        questions.request(Action::Scale, workload, format!("{kind} `{name}`, which it scales"), whose);
+        self.decide(evaluation, questions.into_asked(), world)?;
+        can_ever_fit(&facts, team)
     }
 
     pub(super) fn decide(
