@@ -195,6 +195,18 @@ mod tests {
     }
 
     #[test]
+    fn the_documented_kind_is_one_and_its_controller_is_trusted_with_it() {
+        let documentation = include_str!("../../../docs/configuration.md");
+        let example = documentation.split_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```"));
+        let config = Config::parse(example.expect("an example").0).expect("a configuration");
+        assert!(config.kinds.of_resource("ml.example.org", "sweeps").is_some_and(|kind| kind.has_scale()));
+        let sweeper = config.controllers.iter().find(|entry| entry.name() == "sweeper-system/sweeper");
+        assert!(sweeper.is_some_and(|entry| entry.acts_for("ml.example.org", "Sweep")));
+        let governed = |namespace: &str| (namespace == "sweeper-system").then_some("team-a");
+        assert!(config.check_against(governed).is_err(), "a member could mint its token");
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_refused() {
         let texts = [
             "account: []",
