@@ -15,6 +15,12 @@ fn attribution() {
     hold("cases/attribution");
 }
 
+/// One file for each kind that runs pods.
+#[test]
+fn kinds() {
+    hold("cases/kinds");
+}
+
 /// Attempts that once succeeded.
 #[test]
 fn breaks() {

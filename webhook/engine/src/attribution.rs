@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::changes::Changes;
 use crate::cluster::{Cluster, Meta, OwnerReference, StoredObject};
+use crate::facts::kinds::Kinds;
 use crate::facts::{Facts, kind_of};
 use crate::identity::{Caller, Component, IamCaller, IamName};
 use crate::review::{Operation, Review};
@@ -296,7 +297,9 @@ impl Walk<'_> {
         };
         let meta = self.meta(asked.review, old);
         let changes = Changes::between(old, new);
-        if self.made_by_a_controller(&meta) && !only_metadata(&changes) {
+        // Ray's autoscaler, which runs in the head's pod, scales the cluster that a RayJob made.
+        let scales_itself = asked.origin == Origin::Pod && only_size(&changes);
+        if self.made_by_a_controller(&meta) && !only_metadata(&changes) && !scales_itself {
             return Err(AttributionError::ControllerMade { kind: meta.kind });
         }
         refuse_reserved_keys(new)?;
@@ -370,7 +373,7 @@ impl Walk<'_> {
         let meta = self.meta(asked.review, object);
         let Some(owner) = meta.controller() else {
             let count = meta.owners.iter().filter(|owner| owner.controller).count();
-            return match runs_pods(asked.review, object) || count > 1 {
+            return match runs_pods(&self.snapshot.config.kinds, asked.review, object) || count > 1 {
                 true => {
                     Err(AttributionError::NoController { controller: component.name.clone(), kind: meta.kind, count })
                 }
@@ -378,7 +381,7 @@ impl Walk<'_> {
             };
         };
         if !component.entry.acts_for(&owner.group, &owner.kind) {
-            return match runs_pods(asked.review, object) {
+            return match runs_pods(&self.snapshot.config.kinds, asked.review, object) {
                 true => Err(AttributionError::NotItsOwner {
                     controller: component.name.clone(),
                     owner_kind: owner.kind.clone(),
@@ -492,6 +495,9 @@ impl Walk<'_> {
             if let Some(original) = self.original(meta, stamp) {
                 return Ok(self.resolve(&original, depth + 1)?.below(stored));
             }
+            if let Some(found) = self.beyond_a_pod(meta, stamp, depth) {
+                return Ok(found.below(stored));
+            }
             return Ok(match Submitter::parse(stamp).filter(|stamp| stamp.team == team.name) {
                 Some(stamp) => self.as_of_now(stamp, stored, team),
                 None => legacy(stored, team),
@@ -520,6 +526,15 @@ impl Walk<'_> {
         let (team, of_owner) = (self.team?, owner.meta.stamp.as_deref()?);
         let corrected = || stamp == Submitter::of_team(&team.name).annotation() && is_ignored(&owner.meta, team);
         (of_owner == stamp || corrected()).then_some(owner)
+    }
+
+    /// A pod that owns something (a LeaderWorkerSet's leader owns its workers) has its stamp from the root that it was made
+    /// for: what hangs below it is charged there. A root of another submitter is not its own, whatever the pod says.
+    fn beyond_a_pod(&self, meta: &Meta, stamp: &str, depth: usize) -> Option<Found> {
+        let owner = meta.controller().filter(|_| meta.kind == "Pod" && depth > 0)?;
+        let found = self.resolve(&*self.owner(owner, &meta.namespace).ok()?, depth + 1).ok()?;
+        let is_of_the_root = found.submitter.annotation() == stamp || found.root.meta.stamp.as_deref() == Some(stamp);
+        is_of_the_root.then_some(found)
     }
 
     /// Time passes: membership is looked up afresh for every child.
@@ -567,8 +582,8 @@ fn is_ignored(meta: &Meta, team: &Team) -> bool {
 }
 
 /// What cannot be read is taken for a workload: it must have an owner.
-fn runs_pods(review: &Review, object: &Value) -> bool {
-    match crate::facts::extract(&review.kind_ref(), object) {
+fn runs_pods(kinds: &Kinds, review: &Review, object: &Value) -> bool {
+    match crate::facts::extract(kinds, &review.kind_ref(), object) {
         Ok(Facts::Workload(_)) | Err(_) => true,
         Ok(Facts::Object(_)) => false,
     }
@@ -623,6 +638,10 @@ fn only_metadata(changes: &Changes) -> bool {
         .set
         .iter()
         .all(|change| matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue))
+}
+
+fn only_size(changes: &Changes) -> bool {
+    changes.set.iter().all(|change| *change == Change::Replicas)
 }
 
 /// The stamp's keys belong into the root's own metadata, which the gate overwrites; anywhere below they would reach pods.

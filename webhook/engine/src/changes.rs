@@ -168,7 +168,8 @@ fn field(key: &str) -> Option<Change> {
         "env" | "envFrom" | "environmentVariables" => Change::Env,
         "resources" | "resourceClaims" | "overhead" => Change::Resources,
         "replicas" | "parallelism" | "completions" | "minReplicas" | "maxReplicas" | "spares" | "autoScalingSpec"
-        | "elasticPolicy" | "minReplicaCount" | "maxReplicaCount" | "numOfHosts" => Change::Replicas,
+        | "elasticPolicy" | "minReplicaCount" | "maxReplicaCount" | "numOfHosts" | "numNodes" | "scaleStrategy"
+        | "workersToDelete" => Change::Replicas,
         "nodeSelector"
         | "affinity"
         | "nodeAffinity"

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 
 use crate::amounts::Amounts;
+use crate::facts::kinds::Kinds;
 use crate::json;
 
 /// A frozen view.
@@ -60,8 +61,8 @@ impl StoredObject {
 
     /// What it needs of the quota as it is stored: of a pod, what it asks for; of anything else, what runs now. Nothing once
     /// it has finished. Worked out once, since a ledger asks for it in every round.
-    pub fn holds(&self) -> &Amounts {
-        self.holds.get_or_init(|| crate::facts::stored_demand(self))
+    pub fn holds(&self, kinds: &Kinds) -> &Amounts {
+        self.holds.get_or_init(|| crate::facts::stored_demand(kinds, self))
     }
 }
 

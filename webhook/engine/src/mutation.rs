@@ -6,6 +6,8 @@
 
 use serde_json::{Value, json};
 
+use crate::cluster::group_version;
+use crate::facts::kinds::Kinds;
 use crate::facts::{Container, PodTemplate};
 use crate::json;
 use crate::patch::PatchBuilder;
@@ -152,18 +154,20 @@ fn is_ours(key: &str) -> bool {
     key.starts_with(stamp::PREFIX) && key != stamp::REASON
 }
 
-/// The service account that gives the pod its role; only in place of none or `default`.
-pub fn service_account(builder: &mut PatchBuilder, name: &str) {
-    let spec = |key| json::text(builder.object(), &["spec", key]).filter(|name| !name.is_empty());
+/// The service account that gives the pods their role; only in place of none or `default`. `template` is the way to what
+/// holds the pod spec: nowhere further for a pod.
+pub fn service_account(builder: &mut PatchBuilder, template: &[&str], name: &str) {
+    let at = |key| [template, &["spec", key]].concat();
+    let spec = |key| json::walk(builder.object(), &at(key)).and_then(Value::as_str).filter(|name| !name.is_empty());
     // The first is the name that counts, the second its deprecated alias.
     let named = spec("serviceAccountName").or(spec("serviceAccount"));
     if !matches!(named, None | Some("default")) || name == "default" {
         return;
     }
-    builder.set(&["spec", "serviceAccountName"], name.into());
+    builder.set(&at("serviceAccountName"), name.into());
     // The alias is kept equal: the API server fills it, and other webhooks read it.
-    if json::at(builder.object(), &["spec", "serviceAccount"]).is_some() {
-        builder.set(&["spec", "serviceAccount"], name.into());
+    if json::walk(builder.object(), &at("serviceAccount")).is_some() {
+        builder.set(&at("serviceAccount"), name.into());
     }
 }
 
@@ -279,36 +283,11 @@ fn add_env(builder: &mut PatchBuilder, container: &Container, name: &str, value:
 }
 
 /// The queue of a pod that a controller makes: its root's, or the team's if nothing else would queue it.
-pub fn queue_of_child<'a>(root: &'a Value, team: &'a Team) -> Option<&'a str> {
+pub fn queue_of_child<'a>(root: &'a Value, team: &'a Team, kinds: &Kinds) -> Option<&'a str> {
     let of_root = label(root, QUEUE_NAME);
+    let (group, _) = group_version(json::text(root, &["apiVersion"]).unwrap_or_default());
     let kind = json::text(root, &["kind"]).unwrap_or_default();
-    of_root.or_else(|| (!has_kueue_integration(kind)).then_some(team.spec.queue.as_deref()).flatten())
-}
-
-/// Kinds that Kueue (0.19) queues itself, in the configuration that task governance ships.
-fn has_kueue_integration(kind: &str) -> bool {
-    matches!(
-        kind,
-        "Job"
-            | "Pod"
-            | "Deployment"
-            | "StatefulSet"
-            | "LeaderWorkerSet"
-            | "JobSet"
-            | "RayJob"
-            | "RayCluster"
-            | "RayService"
-            | "PyTorchJob"
-            | "TFJob"
-            | "XGBoostJob"
-            | "PaddleJob"
-            | "JAXJob"
-            | "MPIJob"
-            | "TrainJob"
-            | "CronJob"
-            | "HyperPodPyTorchJob"
-            | "HyperPodPytorchJob"
-    )
+    of_root.or_else(|| (!kinds.has_queue(group, kind)).then_some(team.spec.queue.as_deref()).flatten())
 }
 
 /// An empty label counts as none: a queue without a name is no queue.

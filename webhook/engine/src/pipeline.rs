@@ -30,7 +30,7 @@ use crate::snapshot::Snapshot;
 use crate::team::Team;
 use crate::verdict::{Answer, ReasonCode, Refusal, Verdict};
 use crate::vocabulary::Origin;
-pub(crate) use reserve::{counted, reserves};
+pub(crate) use reserve::counted;
 use step::Step;
 use words::{REWRITTEN, audit, headline, held, over_ceiling, refusal_of};
 

@@ -84,7 +84,9 @@ closed_list! {
         HostPathVolume = "host-path-volume", ExternalAddress = "external-address",
         QueueAdmission = "queue-admission", QueueConfiguration = "queue-configuration",
         PriorityBoost = "priority-boost", PodBinding = "pod-binding", NamespaceLabels = "namespace-labels",
-        GateConfiguration = "gate-configuration",
+        GateConfiguration = "gate-configuration", SharedTemplate = "shared-template",
+        AccessStrategy = "access-strategy", DnsZone = "dns-zone", Certificate = "certificate",
+        CacheServer = "cache-server", OpenGateway = "open-gateway",
     }
 }
 closed_list! {

@@ -113,8 +113,19 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
 
 /// Fills a template from a pod spec.
 pub(super) fn read_spec(spec: &Node<'_, '_>, template: &mut PodTemplate) -> Result<(), FactsError> {
+    read_spec_where(Absence::Breaks, spec, template)
+}
+
+/// A part of a pod spec that is laid over another: what it leaves out says nothing.
+pub(super) fn fragment(spec: &Node<'_, '_>) -> Result<PodTemplate, FactsError> {
+    let mut template = PodTemplate { synthetic: true, ..blank(spec.pointer()) };
+    read_spec_where(Absence::SaysNothing, spec, &mut template)?;
+    Ok(template)
+}
+
+fn read_spec_where(absence: Absence, spec: &Node<'_, '_>, template: &mut PodTemplate) -> Result<(), FactsError> {
     let security = spec.object("securityContext")?;
-    let pod = Pod::read(spec, &security, Absence::Breaks)?;
+    let pod = Pod::read(spec, &security, absence)?;
     read_containers(spec, &pod, template)?;
     template.volumes = volume::read_all(spec)?;
     read_host(spec, template)?;

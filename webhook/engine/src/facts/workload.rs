@@ -35,6 +35,7 @@ pub(super) fn workload(
         service_account: None,
         roles: BTreeSet::new(),
         storage: BTreeSet::new(),
+        doors: BTreeSet::new(),
         claim_templates: BTreeSet::new(),
         unknown_fields: BTreeSet::new(),
     })

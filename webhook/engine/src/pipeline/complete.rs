@@ -8,6 +8,7 @@ use super::Evaluation;
 use super::step::{Judging, Step};
 use super::words::malformed;
 use crate::attribution::{Note, Principal, Root, is_main_resource};
+use crate::facts::kinds::Kind;
 use crate::facts::{Facts, PodTemplate, Workload};
 use crate::json;
 use crate::judge::judge;
@@ -78,6 +79,9 @@ impl Step<'_> {
         let given = self.given(facts, team, stamp);
         mutation::stamp(builder, stamp, team, Some(self.class(facts)), given.charges);
         self.queue(builder, team, given.queues);
+        if given.assumes && self.attribution.root == Root::Itself {
+            self.complete_templates(builder, team);
+        }
         if self.is_pod() {
             self.complete_pod(evaluation, builder, facts, team, stamp, &given);
         }
@@ -105,10 +109,23 @@ impl Step<'_> {
         }
     }
 
+    /// What an operator must find in the root already, because it hands out rights by it.
+    fn complete_templates(&self, builder: &mut PatchBuilder, team: &Team) {
+        let kind = self.snapshot.config.kinds.named(&self.review.kind.group, &self.review.kind.kind);
+        for template in kind.into_iter().flat_map(Kind::service_accounts) {
+            let template: Vec<&str> = template.iter().map(String::as_str).collect();
+            if json::walk(builder.object(), &template).is_some() {
+                mutation::service_account(builder, &template, team.default_service_account());
+            }
+        }
+    }
+
     pub(super) fn queue(&self, builder: &mut PatchBuilder, team: &Team, permitted: bool) {
+        let kinds = &self.snapshot.config.kinds;
         let queue = match &self.attribution.root {
+            Root::Itself if !kinds.labels_queue(&self.review.kind.group, &self.review.kind.kind) => None,
             Root::Itself => team.spec.queue.as_deref(),
-            Root::Stored(root) => mutation::queue_of_child(&root.object, team),
+            Root::Stored(root) => mutation::queue_of_child(&root.object, team, kinds),
         };
         if let (Some(queue), true) = (queue, permitted) {
             mutation::enqueue(builder, queue, team.spec.priority_classes.first().map(String::as_str));
@@ -156,7 +173,7 @@ impl Step<'_> {
             live_as(builder, template, ids, person, home);
         }
         if given.assumes {
-            mutation::service_account(builder, team.default_service_account());
+            mutation::service_account(builder, &[], team.default_service_account());
         }
         mutation::hide_gpus(builder, template);
     }

@@ -80,7 +80,7 @@ impl Step<'_> {
         let floor = counted(&new.demand.floor, team);
         let grows = !floor.fits_within(&counted(&old.demand.floor, team));
         // An owner above reserves already.
-        let is_holder = self.attribution.chain.iter().skip(1).all(|owner| !reserves(&owner.meta.kind));
+        let is_holder = self.attribution.chain.iter().skip(1).all(|owner| !self.reserves(&owner.meta));
         if grows && is_holder && team.quota_mode() == QuotaMode::Ledger {
             let entry = Entry { estimated: new.demand.estimated, ..self.entry_of(&target.meta, new) };
             // A `Scale` does not say which generation its object will be of.
@@ -98,7 +98,12 @@ impl Step<'_> {
         let own = self.meta(self.review.object.as_ref());
         let itself = |owner: &Meta| owner.kind == own.kind && owner.name == own.name && owner.group == own.group;
         let owners = self.attribution.chain.iter().filter(|owner| !itself(&owner.meta));
-        owners.rev().find(|owner| reserves(&owner.meta.kind)).cloned()
+        owners.rev().find(|owner| self.reserves(&owner.meta)).cloned()
+    }
+
+    /// CronJobs and their like reserve nothing: each Job does.
+    fn reserves(&self, owner: &Meta) -> bool {
+        self.snapshot.config.kinds.reserves(&owner.group, &owner.kind)
     }
 
     pub(super) fn entry_of(&self, meta: &Meta, facts: &Workload) -> Entry {
@@ -134,11 +139,6 @@ impl Step<'_> {
     }
 }
 
-/// CronJobs and their like reserve nothing: each Job does. Parents that only group others do not run pods.
-pub(crate) fn reserves(kind: &str) -> bool {
-    !kind.ends_with("CronJob")
-}
-
 /// Of what is asked, what the ledger counts: every accelerator, and whatever else the team's quota lists.
 pub(crate) fn counted(amounts: &Amounts, team: &Team) -> Amounts {
     let mut counted = Amounts::default();
@@ -153,7 +153,7 @@ pub(super) fn can_ever_fit(facts: &Workload, team: &Team) -> Judging {
         Err(Refusal { reason: ReasonCode::CannotFit, message, hint: Some(hint), policy: None })
     };
     match &facts.demand.ceiling {
-        Bound::Unbounded { hint } => refuse("it may grow without bound".to_owned(), hint.clone()),
+        Bound::Unbounded { problem, hint } => refuse(problem.clone(), hint.clone()),
         Bound::AtMost(most) => {
             let over = counted(most, team);
             let over = over.iter().find(|(resource, amount)| *amount > team.limits(resource).ceiling);
@@ -181,8 +181,9 @@ pub(super) fn surge_warning(facts: &Workload, team: &Team) -> Option<String> {
         .iter()
         .find(|(resource, amount)| surge.get(resource.as_str()) > 0 && *amount > team.limits(resource).ceiling)?;
     Some(format!(
-        "a rolling update would need {amount} {resource} and {} may hold {}: set maxSurge: 0, or strategy Recreate",
+        "a rolling update would need {amount} {resource} and {} may hold {}: {}",
         team.name,
-        team.limits(resource).ceiling
+        team.limits(resource).ceiling,
+        facts.demand.surge_hint
     ))
 }

@@ -213,16 +213,30 @@ fn with_type(resource: &ApiResource, mut fields: Map<String, Value>, metadata: &
     Value::Object(fields)
 }
 
-/// Of the groups that controllers own kinds of: what is served, namespaced and can be watched.
+/// Of the groups that controllers own kinds of: what is served, namespaced and can be watched. Not all kinds of a group are
+/// served in the version that it prefers: MPIJob of v2beta1 stands beside PyTorchJob of v1.
 async fn owners(client: &Client, config: &Config) -> kube::Result<Vec<ApiResource>> {
     let wanted = resources::custom_groups(config);
-    let mut found = Vec::new();
+    let mut found: Vec<ApiResource> = Vec::new();
     for group in client.list_api_groups().await?.groups.into_iter().filter(|group| wanted.contains(&group.name)) {
-        let preferred = group.preferred_version.or_else(|| group.versions.into_iter().next());
-        let Some(preferred) = preferred else { continue };
-        found.extend(kinds(client, &GroupVersion::gv(&group.name, &preferred.version), config).await?);
+        let preferred = group.preferred_version.into_iter().map(|version| version.version);
+        let versions: Vec<String> =
+            preferred.chain(group.versions.into_iter().map(|version| version.version)).collect();
+        for (index, version) in versions.iter().enumerate() {
+            if versions.iter().take(index).any(|earlier| earlier == version) {
+                continue;
+            }
+            let kinds = kinds(client, &GroupVersion::gv(&group.name, version), config).await?;
+            found.extend(not_yet(&found, kinds));
+        }
     }
     Ok(found)
+}
+
+/// Of one version, the kinds that no better version serves.
+fn not_yet(found: &[ApiResource], kinds: Vec<ApiResource>) -> Vec<ApiResource> {
+    let is_known = |resource: &ApiResource| found.iter().any(|known| KindName::of(known) == KindName::of(resource));
+    kinds.into_iter().filter(|resource| !is_known(resource)).collect()
 }
 
 async fn kinds(client: &Client, version: &GroupVersion, config: &Config) -> kube::Result<Vec<ApiResource>> {
@@ -252,6 +266,17 @@ mod tests {
                 "apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "j", "uid": "u"}, "spec": {"x": [1]}
             })
         );
+    }
+
+    #[test]
+    fn each_kind_is_watched_in_the_best_version_that_serves_it() {
+        let preferred = vec![resources::resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")];
+        let other = vec![
+            resources::resource("kubeflow.org", "v2beta1", "PyTorchJob", "pytorchjobs"),
+            resources::resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
+        ];
+        let added: Vec<_> = not_yet(&preferred, other).into_iter().map(|resource| resource.api_version).collect();
+        assert_eq!(added, ["kubeflow.org/v2beta1"]);
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn mutating(wanted: &Wanted, config: &Config) -> Vec<Webhook> {
         name: GOVERNED,
         fails: true,
         namespaces: Some(namespaces),
-        rules: rules::mutated(),
+        rules: rules::mutated(&config.kinds),
         conditions: vec![conditions::changes(config, &wanted.label_keys)],
     });
     governed.into_iter().collect()
@@ -112,7 +112,7 @@ fn validating(wanted: &Wanted, config: &Config) -> Vec<Webhook> {
         name: GOVERNED,
         fails: true,
         namespaces: Some(namespaces),
-        rules: rules::validated(),
+        rules: rules::validated(&config.kinds),
         conditions: vec![
             changes(),
             conditions::not_upkeep_by_a_node(),
@@ -125,7 +125,7 @@ fn validating(wanted: &Wanted, config: &Config) -> Vec<Webhook> {
         name: "outside.cedargate.dev",
         fails: false,
         namespaces: selector("NotIn", &elsewhere),
-        rules: rules::validated(),
+        rules: rules::validated(&config.kinds),
         conditions: vec![conditions::by_iam(), changes()],
     };
     let teams = Webhook {
