@@ -15,7 +15,8 @@
 //! 3. Nobody is refused who would have fitted when the ledger was read, after he had asked, beside what the ledger held then.
 //!    What has ended and no watch of that replica has shown counts; that is how far a refusal can err.
 //! 4. Once somebody has decided by newer policies or a newer Team, nobody holds anything by older ones. A replica that has
-//!    just begun is believed to have read the newest: that is not checked before its first write.
+//!    just begun is believed to have read the newest: that is not checked before its first write. A ledger that is lost takes
+//!    the fence with it: who is further behind than it takes to settle holds by what he knows, until the next round.
 
 mod laws;
 mod replica;

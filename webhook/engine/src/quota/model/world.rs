@@ -89,8 +89,6 @@ pub(super) struct World {
     pub(super) generation: usize,
     /// The newest policies and Team by which anybody has decided.
     pub(super) fenced: (usize, usize),
-    /// When the ledger was last lost, everything older than that counts by its pods alone.
-    pub(super) was_lost: bool,
 }
 
 impl World {
@@ -107,7 +105,6 @@ impl World {
             policies: 0,
             generation: 0,
             fenced: (0, 0),
-            was_lost: false,
         }
     }
 
@@ -358,7 +355,8 @@ impl World {
             Action::LoseLedger => {
                 self.budget.ledger_losses = self.budget.ledger_losses.saturating_sub(1);
                 self.stored = None;
-                self.was_lost = true;
+                // With it goes the fence.
+                self.fenced = (0, 0);
             }
         }
         self.check_live(setup)
