@@ -183,6 +183,9 @@ struct Job {
     reclaimed: u64,
     #[serde(default)]
     suspended: bool,
+    /// Pod sets whose number the object leaves out. Kueue counts one; their operator makes none, and so we count none.
+    #[serde(default)]
+    left_out: Vec<usize>,
     /// Objects of this kind that make up Kueue's workload.
     #[serde(default = "once")]
     times: u64,
@@ -205,13 +208,19 @@ impl Job {
         format!("{} {}: {}", self.from, self.kind, self.object)
     }
 
+    /// As Kueue counts them, but for what is left out.
+    fn counts(&self) -> impl Iterator<Item = u64> {
+        let left_out = |index: &usize| self.left_out.contains(index);
+        self.pod_sets.iter().enumerate().map(move |(index, count)| if left_out(&index) { 0 } else { *count })
+    }
+
     fn pods(&self) -> u64 {
-        self.pod_sets.iter().sum()
+        self.counts().sum()
     }
 
     fn total(&self) -> u64 {
         assert_eq!(self.pod_sets.len(), self.gpus.len(), "{}", self.place());
-        self.pod_sets.iter().zip(&self.gpus).map(|(count, gpus)| count * gpus).sum()
+        self.counts().zip(&self.gpus).map(|(count, gpus)| count * gpus).sum()
     }
 }
 

@@ -13,8 +13,8 @@ use arc_swap::ArcSwap;
 use engine::cluster::{Cluster, is_finished};
 use engine::pipeline::{Consumption, Evaluation};
 use engine::quota::{
-    Balance, Doubt, Fence, Known, Ledger, Memory, Moment, Observed, PodSight, Reservation, Revision, RootSight, Round, Stray,
-    View, Waiter, Why, Word, complete, needs, rebuilt, round,
+    Balance, Doubt, Fence, Known, Ledger, Memory, Moment, Observed, PodSight, Reservation, Revision, RootSight, Round,
+    Stray, View, Waiter, Why, Word, complete, needs, rebuilt, round,
 };
 use engine::review::Review;
 use engine::snapshot::Snapshot;
@@ -168,7 +168,10 @@ impl<S: LedgerStore> Ledgers<S> {
         }
         let (actor, inbox) = mpsc::channel(MOST_WAITERS);
         let shared = Arc::clone(&self.shared);
-        tokio::spawn(Actor { team: team.to_owned(), shared, inbox, memory: Memory::default(), has_known: false, fence: None }.run());
+        tokio::spawn(
+            Actor { team: team.to_owned(), shared, inbox, memory: Memory::default(), has_known: false, fence: None }
+                .run(),
+        );
         actors.insert(team.to_owned(), actor.clone());
         actor
     }
