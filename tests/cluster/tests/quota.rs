@@ -343,7 +343,7 @@ fn mixed(number: u64) -> Value {
             let mut many = with_gpus(job_that(&format!("many-{number}"), &["train"]), 1);
             many["spec"]["parallelism"] = json!(size);
             many["spec"]["completions"] = json!(size);
-            if number % 2 == 0 { sleeping(many) } else { many }
+            if number.is_multiple_of(2) { sleeping(many) } else { many }
         }
         1 => with_gpus(sleeping(pod(&format!("pod-{number}"))), 1),
         2 => with_gpus(job_that(&format!("quick-{number}"), &["train"]), size),
