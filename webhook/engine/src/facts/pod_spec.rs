@@ -103,6 +103,7 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
         any_instance: true,
         node_selectors: BTreeSet::new(),
         tolerations: BTreeSet::new(),
+        scheduling_gates: BTreeSet::new(),
         uid: None,
         gid: None,
         gids: BTreeSet::new(),
@@ -128,6 +129,9 @@ pub(super) fn read_spec(spec: &Node<'_, '_>, template: &mut PodTemplate) -> Resu
     }
     template.node_name = spec.name("nodeName")?;
     template.runtime_class = spec.name("runtimeClassName")?;
+    for gate in spec.objects("schedulingGates")? {
+        template.scheduling_gates.extend(gate?.name("name")?);
+    }
     read_resources(spec, template)
 }
 

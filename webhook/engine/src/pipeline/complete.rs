@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Evaluation;
-use super::step::{Judging, Step};
+use super::step::{Judging, Step, workload_of};
 use super::words::malformed;
 use crate::attribution::{Note, Principal, Root, is_main_resource};
 use crate::facts::{Facts, Workload};
@@ -13,6 +13,7 @@ use crate::json;
 use crate::judge::judge;
 use crate::mutation::{self, Ids, Offer};
 use crate::patch::PatchBuilder;
+use crate::placed::Placed;
 use crate::questions::Questions;
 use crate::review::Operation;
 use crate::stamp::Submitter;
@@ -31,8 +32,12 @@ impl Step<'_> {
         let mut builder = PatchBuilder::new(object.clone());
         match self.review.operation {
             Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
-            Operation::Update if !self.is_between() => self.put_back(&mut builder, team),
-            Operation::Update => {}
+            Operation::Update => {
+                if !self.is_between() {
+                    self.put_back(&mut builder, team);
+                }
+                self.note_placement(&mut builder, object);
+            }
             Operation::Delete | Operation::Connect => {}
         }
         let (patched, operations) = builder.finish();
@@ -50,12 +55,25 @@ impl Step<'_> {
 
     pub(super) fn put_back(&self, builder: &mut PatchBuilder, team: &Team) {
         let Some(old) = &self.review.old_object else { return };
+        let by_part = matches!(self.attribution.actor, Principal::Component { .. });
         match &self.attribution.stamp {
             Some(stamp) if self.attribution.notes.contains(&Note::Rewritten) => {
-                mutation::put_back(builder, &mutation::rewritten(old, stamp), team);
+                mutation::put_back(builder, &mutation::rewritten(old, stamp), team, by_part);
             }
-            Some(_) | None => mutation::put_back(builder, old, team),
+            Some(_) | None => mutation::put_back(builder, old, team, by_part),
         }
+    }
+
+    /// What the queue adds to where pods may land, so that those pods are not taken for the submitter's wish. A queue
+    /// compares templates and never the metadata of the object.
+    fn note_placement(&self, builder: &mut PatchBuilder, object: &Value) {
+        let Some(old) = self.review.old_object.as_ref().filter(|_| self.attribution.places && !self.is_pod()) else {
+            return;
+        };
+        let Ok(Facts::Workload(new)) = self.facts(object) else { return };
+        let before = self.facts_of_old(old);
+        let before = before.as_ref().and_then(workload_of).cloned().unwrap_or_else(Workload::unknown);
+        mutation::note_placement(builder, &Placed::after(Placed::of(old), &before, &new));
     }
 
     pub(super) fn complete(
