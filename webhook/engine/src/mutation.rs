@@ -114,6 +114,13 @@ pub fn rewritten(old: &Value, submitter: &Submitter) -> Value {
     builder.finish().0
 }
 
+/// The old object with what is to be noted on it.
+pub fn placed(old: &Value, placed: &Placed) -> Value {
+    let mut builder = PatchBuilder::new(old.clone());
+    note_placement(&mut builder, placed);
+    builder.finish().0
+}
+
 /// Where the queue has put the pods.
 pub fn note_placement(builder: &mut PatchBuilder, placed: &Placed) {
     match placed.is_empty() {

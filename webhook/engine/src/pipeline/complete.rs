@@ -32,12 +32,7 @@ impl Step<'_> {
         let mut builder = PatchBuilder::new(object.clone());
         match self.review.operation {
             Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
-            Operation::Update => {
-                if !self.is_between() {
-                    self.put_back(&mut builder, team);
-                }
-                self.note_placement(&mut builder, object);
-            }
+            Operation::Update => self.keep(&mut builder, object, team),
             Operation::Delete | Operation::Connect => {}
         }
         let (patched, operations) = builder.finish();
@@ -53,27 +48,37 @@ impl Step<'_> {
         by_operator && has_owner && !self.is_pod()
     }
 
-    pub(super) fn put_back(&self, builder: &mut PatchBuilder, team: &Team) {
+    /// An UPDATE: what is the gate's stays as it was, and the queue's placement is noted.
+    fn keep(&self, builder: &mut PatchBuilder, object: &Value, team: &Team) {
         let Some(old) = &self.review.old_object else { return };
-        let by_part = matches!(self.attribution.actor, Principal::Component { .. });
-        match &self.attribution.stamp {
-            Some(stamp) if self.attribution.notes.contains(&Note::Rewritten) => {
-                mutation::put_back(builder, &mutation::rewritten(old, stamp), team, by_part);
+        let placed = self.placed_by(old, object);
+        if self.is_between() {
+            if let Some(placed) = placed {
+                mutation::note_placement(builder, &placed);
             }
-            Some(_) | None => mutation::put_back(builder, old, team, by_part),
+            return;
         }
+        let mut old = old.clone();
+        if let (Some(stamp), true) = (&self.attribution.stamp, self.attribution.notes.contains(&Note::Rewritten)) {
+            old = mutation::rewritten(&old, stamp);
+        }
+        if let Some(placed) = placed {
+            old = mutation::placed(&old, &placed);
+        }
+        let by_part = matches!(self.attribution.actor, Principal::Component { .. });
+        mutation::put_back(builder, &old, team, by_part);
     }
 
     /// What the queue adds to where pods may land, so that those pods are not taken for the submitter's wish. A queue
-    /// compares templates and never the metadata of the object.
-    fn note_placement(&self, builder: &mut PatchBuilder, object: &Value) {
-        let Some(old) = self.review.old_object.as_ref().filter(|_| self.attribution.places && !self.is_pod()) else {
-            return;
-        };
-        let Ok(Facts::Workload(new)) = self.facts(object) else { return };
+    /// compares templates and never the metadata of the object, so that it may be noted on what stands in between, too.
+    fn placed_by(&self, old: &Value, object: &Value) -> Option<Placed> {
+        if !self.attribution.places || self.is_pod() {
+            return None;
+        }
+        let Ok(Facts::Workload(new)) = self.facts(object) else { return None };
         let before = self.facts_of_old(old);
         let before = before.as_ref().and_then(workload_of).cloned().unwrap_or_else(Workload::unknown);
-        mutation::note_placement(builder, &Placed::after(Placed::of(old), &before, &new));
+        Some(Placed::after(Placed::of(old), &before, &new))
     }
 
     pub(super) fn complete(
