@@ -1,5 +1,9 @@
 //! The `Team` custom resource: its definition, generated from the types that the engine reads, and its status.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::amounts::{ResourceName, is_accelerator};
+use engine::queues::{Capacity, Queues};
 use engine::team::{API_VERSION, QuotaMode, TeamSpec};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -69,17 +73,65 @@ pub struct Condition {
     pub last_transition_time: Timestamp,
 }
 
-/// The limit as the printer column shows it; a team whose quota Kueue holds says so.
-pub fn limit(spec: &TeamSpec) -> Option<String> {
+/// The limit as the printer column shows it. Of a team whose work Kueue queues, what its queues have, and what they could
+/// borrow.
+pub fn limit(spec: &TeamSpec, queues: &Queues) -> Option<String> {
     let quota = spec.quota.as_ref()?;
     match quota.mode {
-        QuotaMode::Kueue => Some("by Kueue".to_owned()),
+        QuotaMode::Kueue => Some(queued_limit(&capacities(spec, queues))),
         QuotaMode::Ledger => {
             let amounts: Vec<String> =
                 quota.limit.iter().map(|(resource, limit)| format!("{resource} {limit}")).collect();
             (!amounts.is_empty()).then(|| amounts.join(", "))
         }
     }
+}
+
+/// Accelerators that the team's ClusterQueues have given, as Kueue says; those of another team, too, that shares one.
+pub fn queued(spec: &TeamSpec, queues: &Queues) -> Option<String> {
+    if spec.quota.as_ref()?.mode != QuotaMode::Kueue {
+        return None;
+    }
+    let capacities = capacities(spec, queues);
+    let given = |resource: &ResourceName| sum(&capacities, |queue| queue.reserved().get(resource.as_str()));
+    let amounts: Vec<String> = accelerators(&capacities)
+        .into_iter()
+        .filter(|resource| given(resource) > 0)
+        .map(|resource| format!("{resource} {}", given(resource)))
+        .collect();
+    Some(if amounts.is_empty() { "nothing".to_owned() } else { amounts.join(", ") })
+}
+
+/// What is behind the LocalQueues of its namespaces, each ClusterQueue once.
+fn capacities<'a>(spec: &TeamSpec, queues: &'a Queues) -> Vec<Capacity<'a>> {
+    let queue = spec.queue.iter();
+    let behind = queue.flat_map(|queue| spec.namespaces.iter().filter_map(|name| queues.behind(name, queue).ok()));
+    let by_name: BTreeMap<&str, Capacity<'a>> = behind.map(|found| (found.cluster_queue(), found)).collect();
+    by_name.into_values().collect()
+}
+
+fn queued_limit(capacities: &[Capacity<'_>]) -> String {
+    let amount = |resource: &ResourceName| {
+        let name = resource.as_str();
+        let (nominal, most) = (sum(capacities, |queue| queue.nominal(name)), sum(capacities, |queue| queue.most(name)));
+        let borrowed = if most > nominal { format!(" (up to {most})") } else { String::new() };
+        format!("{resource} {nominal}{borrowed}")
+    };
+    let amounts: Vec<String> = accelerators(capacities).into_iter().map(amount).collect();
+    match (capacities.is_empty(), amounts.is_empty()) {
+        (true, _) => "by Kueue, no queue".to_owned(),
+        (false, true) => "by Kueue, nothing".to_owned(),
+        (false, false) => format!("by Kueue, {}", amounts.join(", ")),
+    }
+}
+
+fn accelerators<'a>(capacities: &[Capacity<'a>]) -> BTreeSet<&'a ResourceName> {
+    let resources = capacities.iter().flat_map(Capacity::resources);
+    resources.filter(|resource| is_accelerator(resource.as_str())).collect()
+}
+
+fn sum(capacities: &[Capacity<'_>], of: impl Fn(&Capacity<'_>) -> u64) -> u64 {
+    capacities.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// The definition that `cedargate crds` prints and the chart installs.
@@ -192,6 +244,47 @@ mod tests {
     #[test]
     fn the_definition() {
         insta::assert_json_snapshot!(definition());
+    }
+
+    #[test]
+    fn what_a_queued_team_has_and_holds() {
+        let mut cluster = engine::cluster::Cluster::default();
+        let quota = |nominal: &str, most: Value| json!({"name": "nvidia.com/gpu", "nominalQuota": nominal, "borrowingLimit": most});
+        let queue = |name: &str, quota: Value| {
+            json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name},
+                "spec": {"cohortName": "site", "resourceGroups": [{"flavors": [{"name": "p5", "resources": [
+                    quota, {"name": "cpu", "nominalQuota": 4}, {"name": "aws.amazon.com/neuron", "nominalQuota": 0},
+                ]}]}]},
+                "status": {"flavorsReservation": [{"name": "p5", "resources": [
+                    {"name": "nvidia.com/gpu", "total": 6}, {"name": "cpu", "total": 3},
+                ]}]},
+            })
+        };
+        let local = |namespace: &str, queue: &str| {
+            json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue",
+                "metadata": {"name": "q", "namespace": namespace}, "spec": {"clusterQueue": queue},
+            })
+        };
+        let spec: TeamSpec = serde_json::from_value(json!({
+            "namespaces": ["one", "two", "none"], "queue": "q", "quota": {"mode": "kueue"},
+        }))
+        .expect("a spec");
+        let said = |cluster: &engine::cluster::Cluster| {
+            (limit(&spec, cluster.queues()).unwrap_or_default(), queued(&spec, cluster.queues()).unwrap_or_default())
+        };
+        assert_eq!(said(&cluster), ("by Kueue, no queue".to_owned(), "nothing".to_owned()));
+        cluster.insert(queue("a", quota("8", json!(2))));
+        cluster.insert(queue("b", quota("4", json!(0))));
+        // Two namespaces with one queue behind them: it counts once.
+        cluster.insert(local("one", "a"));
+        cluster.insert(local("two", "a"));
+        let a = ("by Kueue, aws.amazon.com/neuron 0, nvidia.com/gpu 8 (up to 10)", "nvidia.com/gpu 6");
+        assert_eq!(said(&cluster), (a.0.to_owned(), a.1.to_owned()));
+        cluster.insert(local("two", "b"));
+        let both = ("by Kueue, aws.amazon.com/neuron 0, nvidia.com/gpu 12 (up to 14)", "nvidia.com/gpu 12");
+        assert_eq!(said(&cluster), (both.0.to_owned(), both.1.to_owned()));
     }
 
     /// What the API server checks of a structural schema, as far as the types could break it.
