@@ -216,6 +216,7 @@ impl<'a> World<'a> {
             ("accelerators", count(most)),
             ("suspended", boolean(facts.suspended)),
             ("unknownFields", string_set(facts.unknown_fields.iter().cloned())),
+            ("controlled", boolean(facts.is_controlled)),
             ("queueKeys", string_set(facts.queue_keys.iter().cloned())),
             ("schedulingGates", string_set(gates.cloned())),
             ("homes", self.homes(facts)),

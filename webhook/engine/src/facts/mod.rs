@@ -180,6 +180,8 @@ pub struct Workload {
     pub priority_classes: BTreeSet<String>,
     /// Keys of Kueue's, of labels and annotations, on the object or in a template. Some of them lead past the queue.
     pub queue_keys: BTreeSet<String>,
+    /// It says of itself that something controls it. Kueue believes that, and lets the child of what it has admitted run.
+    pub is_controlled: bool,
     /// ServiceAccount named outside a pod template (Workspace, endpoint kinds). Their synthetic templates name it too.
     pub service_account: Option<String>,
     /// IAM role ARNs that the object names.
@@ -212,6 +214,7 @@ impl Workload {
             queues: BTreeSet::new(),
             priority_classes: BTreeSet::new(),
             queue_keys: BTreeSet::new(),
+            is_controlled: false,
             service_account: None,
             roles: BTreeSet::new(),
             storage: BTreeSet::new(),

@@ -28,6 +28,10 @@ pub(super) fn workload(
     let of_templates = templates.iter().flat_map(|template| [&template.labels, &template.annotations]);
     let keys = [&labels, &annotations].into_iter().chain(of_templates).flat_map(|map| map.keys());
     let queue_keys = keys.filter(|key| key.starts_with(QUEUE_PREFIX)).cloned().collect();
+    let mut is_controlled = false;
+    for owner in object.object("metadata")?.objects("ownerReferences")? {
+        is_controlled |= owner?.flag("controller")?;
+    }
     let queues = named(QUEUE_LABEL);
     let mut priority_classes = named(PRIORITY_LABEL);
     priority_classes.extend(templates.iter().filter_map(|template| template.priority_class.clone()));
@@ -40,6 +44,7 @@ pub(super) fn workload(
         queues,
         priority_classes,
         queue_keys,
+        is_controlled,
         service_account: None,
         roles: BTreeSet::new(),
         storage: BTreeSet::new(),

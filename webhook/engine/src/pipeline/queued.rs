@@ -18,6 +18,9 @@ use crate::team::{Limits, Team};
 use crate::verdict::Refusal;
 use crate::vocabulary::Origin;
 
+/// A Job with this annotation may be let in with fewer pods than it asks for.
+const MIN_PARALLELISM: &str = "kueue.x-k8s.io/job-min-parallelism";
+
 impl Step<'_> {
     pub(super) fn ask_the_queue(
         &self,
@@ -152,6 +155,9 @@ fn fits(
             format!("{how}, and {} may never hold more than {}", team.name, declared.ceiling),
             hint,
         ));
+    }
+    if facts.queue_keys.contains(MIN_PARALLELISM) && capacity.most(name) > 0 {
+        return Ok(());
     }
     if amount > capacity.most(name) {
         return Err(cannot_fit(format!("{how}, and {}", never_given(queue, resource, capacity)), hint));

@@ -118,6 +118,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 ("pods", long(1)),
                 ("accelerators", long(8)),
                 ("suspended", boolean(false)),
+                ("controlled", boolean(false)),
                 ("queueKeys", none()),
                 ("schedulingGates", none()),
                 ("homes", entities(Vec::<EntityUid>::new())),
