@@ -78,7 +78,7 @@ pub struct Condition {
 pub fn limit(spec: &TeamSpec, queues: &Queues) -> Option<String> {
     let quota = spec.quota.as_ref()?;
     match quota.mode {
-        QuotaMode::Kueue => Some(queued_limit(&capacities(spec, queues))),
+        QuotaMode::Kueue => Some(queued_limit(queued_amounts(spec, queues))),
         QuotaMode::Ledger => {
             let amounts: Vec<String> =
                 quota.limit.iter().map(|(resource, limit)| format!("{resource} {limit}")).collect();
@@ -92,46 +92,47 @@ pub fn queued(spec: &TeamSpec, queues: &Queues) -> Option<String> {
     if spec.quota.as_ref()?.mode != QuotaMode::Kueue {
         return None;
     }
-    let capacities = capacities(spec, queues);
-    let given = |resource: &ResourceName| sum(&capacities, |queue| queue.reserved().get(resource.as_str()));
-    let amounts: Vec<String> = accelerators(&capacities)
-        .into_iter()
-        .filter(|resource| given(resource) > 0)
-        .map(|resource| format!("{resource} {}", given(resource)))
-        .collect();
+    let given = queued_amounts(spec, queues).unwrap_or_default().into_iter().filter(|amount| amount.used > 0);
+    let amounts: Vec<String> = given.map(|amount| format!("{} {}", amount.resource, amount.used)).collect();
     Some(if amounts.is_empty() { "nothing".to_owned() } else { amounts.join(", ") })
 }
 
-/// What is behind the LocalQueues of its namespaces, each ClusterQueue once.
-fn capacities<'a>(spec: &TeamSpec, queues: &'a Queues) -> Vec<Capacity<'a>> {
-    let queue = spec.queue.iter();
-    let behind = queue.flat_map(|queue| spec.namespaces.iter().filter_map(|name| queues.behind(name, queue).ok()));
-    let by_name: BTreeMap<&str, Capacity<'a>> = behind.map(|found| (found.cluster_queue(), found)).collect();
-    by_name.into_values().collect()
+/// One accelerator of the queues of a team.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedAmount {
+    pub resource: ResourceName,
+    pub used: u64,
+    pub nominal: u64,
+    /// With all that could be borrowed.
+    pub most: u64,
 }
 
-fn queued_limit(capacities: &[Capacity<'_>]) -> String {
-    let amount = |resource: &ResourceName| {
-        let name = resource.as_str();
-        let (nominal, most) = (sum(capacities, |queue| queue.nominal(name)), sum(capacities, |queue| queue.most(name)));
+/// What is behind the LocalQueues of its namespaces, each ClusterQueue once. `None`: nothing is.
+pub fn queued_amounts(spec: &TeamSpec, queues: &Queues) -> Option<Vec<QueuedAmount>> {
+    let behind = spec.namespaces.iter().filter_map(|namespace| queues.behind(namespace, spec.queue.as_ref()?).ok());
+    let by_name: BTreeMap<&str, Capacity<'_>> = behind.map(|found| (found.cluster_queue(), found)).collect();
+    let sum = |of: &dyn Fn(&Capacity<'_>) -> u64| by_name.values().map(of).fold(0, u64::saturating_add);
+    let resources: BTreeSet<&ResourceName> = by_name.values().flat_map(Capacity::resources).collect();
+    let accelerators = resources.into_iter().filter(|resource| is_accelerator(resource.as_str()));
+    let amount = |resource: &ResourceName| QueuedAmount {
+        resource: resource.clone(),
+        used: sum(&|queue| queue.reserved().get(resource.as_str())),
+        nominal: sum(&|queue| queue.nominal(resource.as_str())),
+        most: sum(&|queue| queue.most(resource.as_str())),
+    };
+    (!by_name.is_empty()).then(|| accelerators.map(amount).collect())
+}
+
+fn queued_limit(amounts: Option<Vec<QueuedAmount>>) -> String {
+    let amount = |QueuedAmount { resource, nominal, most, .. }: &QueuedAmount| {
         let borrowed = if most > nominal { format!(" (up to {most})") } else { String::new() };
         format!("{resource} {nominal}{borrowed}")
     };
-    let amounts: Vec<String> = accelerators(capacities).into_iter().map(amount).collect();
-    match (capacities.is_empty(), amounts.is_empty()) {
-        (true, _) => "by Kueue, no queue".to_owned(),
-        (false, true) => "by Kueue, nothing".to_owned(),
-        (false, false) => format!("by Kueue, {}", amounts.join(", ")),
+    match amounts {
+        None => "by Kueue, no queue".to_owned(),
+        Some(amounts) if amounts.is_empty() => "by Kueue, nothing".to_owned(),
+        Some(amounts) => format!("by Kueue, {}", amounts.iter().map(amount).collect::<Vec<_>>().join(", ")),
     }
-}
-
-fn accelerators<'a>(capacities: &[Capacity<'a>]) -> BTreeSet<&'a ResourceName> {
-    let resources = capacities.iter().flat_map(Capacity::resources);
-    resources.filter(|resource| is_accelerator(resource.as_str())).collect()
-}
-
-fn sum(capacities: &[Capacity<'_>], of: impl Fn(&Capacity<'_>) -> u64) -> u64 {
-    capacities.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// The definition that `cedargate crds` prints and the chart installs.

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use engine::cluster::Cluster;
 use engine::config::Config;
 use engine::queues;
 use futures::{Stream, StreamExt, pin_mut};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, PartialObjectMeta};
+use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
 use kube::core::discovery::{ApiCapabilities, ApiResource, Scope, verbs};
 use kube::core::gvk::GroupVersion;
 use kube::runtime::watcher::{self, Event};
@@ -252,6 +253,22 @@ async fn queue_kinds(client: &Client) -> kube::Result<Vec<ApiResource>> {
         is_watchable(capabilities) && resources::is_queue(&resource.group, &resource.kind)
     });
     Ok(queues.map(|(resource, _)| resource).collect())
+}
+
+/// All of Kueue's queues, read once; none where Kueue is not installed.
+pub async fn queues(client: &Client) -> kube::Result<Cluster> {
+    let mut cluster = Cluster::default();
+    let resources = match queue_kinds(client).await {
+        Ok(resources) => resources,
+        Err(kube::Error::Discovery(_)) => return Ok(cluster),
+        Err(error) => return Err(error),
+    };
+    for resource in resources {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let listed = api.list(&ListParams::default()).await?.items;
+        listed.into_iter().for_each(|object| cluster.insert(whole(&resource, object)));
+    }
+    Ok(cluster)
 }
 
 fn is_watchable(capabilities: &ApiCapabilities) -> bool {
