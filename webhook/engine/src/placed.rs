@@ -7,8 +7,9 @@
 //!  job-controller: CREATE of a Pod --> asked as the submitter, about the placement less what is noted on its owners
 //! ```
 //!
-//! What the submitter wrote is asked about each time, as ever. The note is the gate's own key: people can neither write nor
-//! keep one, and what is older than the gate has none that counts.
+//! What the submitter wrote is asked about each time, as ever. The note is the gate's own key: people can neither write one
+//! nor take one away, and what is older than the gate has none that counts. It holds keys and not values, as policies do;
+//! so it ends when anybody else changes where the work goes.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

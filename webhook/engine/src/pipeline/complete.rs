@@ -8,6 +8,7 @@ use super::Evaluation;
 use super::step::{Judging, Step, workload_of};
 use super::words::malformed;
 use crate::attribution::{Note, Principal, Root, is_main_resource};
+use crate::changes::Changes;
 use crate::facts::{Facts, Workload};
 use crate::json;
 use crate::judge::judge;
@@ -19,7 +20,7 @@ use crate::review::Operation;
 use crate::stamp::Submitter;
 use crate::team::{Person, QuotaMode, Team};
 use crate::verdict::Refusal;
-use crate::vocabulary::{Action, Class, Origin, VolumeKind};
+use crate::vocabulary::{Action, Change, Class, Origin, VolumeKind};
 use crate::world::{Declared, MountedVolume, Version};
 
 impl Step<'_> {
@@ -69,11 +70,16 @@ impl Step<'_> {
         mutation::put_back(builder, &old, team, by_part);
     }
 
-    /// What the queue adds to where pods may land, so that those pods are not taken for the submitter's wish. A queue
+    /// The note of where the queue has put it, where that changes: what it adds to where pods may land, so that those pods are not taken for the submitter's wish. A queue
     /// compares templates and never the metadata of the object, so that it may be noted on what stands in between, too.
     fn placed_by(&self, old: &Value, object: &Value) -> Option<Placed> {
-        if !self.attribution.places || self.is_pod() {
+        if self.is_pod() {
             return None;
+        }
+        if !self.attribution.places {
+            // Whoever moves it goes on from where the queue has put it: from then on it is their wish, values included.
+            let moved = || Changes::between(old, object).set.contains(&Change::Placement);
+            return (!Placed::of(old).is_empty() && moved()).then(Placed::default);
         }
         let Ok(Facts::Workload(new)) = self.facts(object) else { return None };
         let before = self.facts_of_old(old);
