@@ -33,6 +33,12 @@ fn quota() {
     hold("cases/quota");
 }
 
+/// Teams whose work task governance queues.
+#[test]
+fn kueue() {
+    hold("cases/kueue");
+}
+
 fn hold(directory: &'static str) {
     let run = move || run_all(directory);
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");

@@ -18,6 +18,7 @@ use crate::cluster::{Cluster, Meta, OwnerReference, StoredObject};
 use crate::facts::kinds::Kinds;
 use crate::facts::{Facts, kind_of};
 use crate::identity::{Caller, Component, IamCaller, IamName};
+use crate::placed::Placed;
 use crate::review::{Operation, Review};
 use crate::snapshot::Snapshot;
 use crate::stamp::{self, Submitter, SubmitterName};
@@ -52,6 +53,10 @@ pub struct Attribution {
     /// Owners on the way up, the nearest first, the root last. Empty for a root.
     pub chain: Vec<Arc<StoredObject>>,
     pub notes: Vec<Note>,
+    /// Whose job it is to put work somewhere: nobody is asked where.
+    pub places: bool,
+    /// Where such a one has put the owners of what a controller makes.
+    pub placed: Placed,
     /// A trusted controller changed nothing beyond what is its job: nobody is asked.
     pub unquestioned: bool,
 }
@@ -183,6 +188,8 @@ impl Asked<'_> {
             root,
             chain: Vec::new(),
             notes: Vec::new(),
+            places: false,
+            placed: Placed::default(),
             unquestioned: false,
         }
     }
@@ -279,6 +286,7 @@ impl Walk<'_> {
     fn root(&self, asked: &Asked<'_>, team: &Team) -> Result<Attribution, AttributionError> {
         let Some(object) = &asked.review.object else { return Ok(asked.by_the_actor(None, Root::Itself)) };
         refuse_reserved_keys(object)?;
+        same_note(asked.phase, &Value::Null, object)?;
         let stamp = match &asked.actor {
             Principal::Submitter(submitter) => submitter.clone(),
             // Whoever may create here without being in a team (RBAC and policy decide) leaves the work to the team.
@@ -303,6 +311,7 @@ impl Walk<'_> {
             return Err(AttributionError::ControllerMade { kind: meta.kind });
         }
         refuse_reserved_keys(new)?;
+        same_note(asked.phase, old, new)?;
         let mut touched = self.touched(asked);
         let ours = meta.stamp.as_deref().filter(|_| !is_older(&meta, team)).and_then(Submitter::parse);
         let Some(before) = ours.filter(|stamp| stamp.team == team.name) else {
@@ -425,8 +434,14 @@ impl Walk<'_> {
             stamp: is_pod.then_some(submitter),
             corrected,
             root: Root::Stored(root),
+            placed: match notes.contains(&Note::Legacy) {
+                // What is older than the gate may have been written by anybody.
+                true => Placed::default(),
+                false => Placed::on_the_way(chain.iter().map(AsRef::as_ref)),
+            },
             chain,
             notes,
+            places: false,
             unquestioned: false,
         })
     }
@@ -434,6 +449,7 @@ impl Walk<'_> {
     /// A trusted controller keeps something going: asked as itself, and as the submitter for what it adds.
     fn maintained(&self, asked: &Asked<'_>, component: &Component) -> Result<Attribution, AttributionError> {
         let mut attribution = self.touched(asked);
+        attribution.places = component.entry.may_add.contains(&Change::Placement);
         let target = self.target(asked.review);
         if let Some(found) = target.and_then(|target| self.resolve(&target, 0).ok()) {
             attribution.user = Principal::Submitter(found.submitter);
@@ -632,6 +648,16 @@ fn insist(phase: Phase, object: &Value, expected: Option<&str>) -> Result<(), At
     }
 }
 
+/// Nor does anybody but the gate say where the queue has put something.
+fn same_note(phase: Phase, old: &Value, new: &Value) -> Result<(), AttributionError> {
+    let note = |object| crate::json::text(object, &["metadata", "annotations", stamp::PLACED]);
+    match phase {
+        // Without a note everything is asked about.
+        Phase::Validate if note(new).is_some() && note(old) != note(new) => Err(AttributionError::ForeignStamp),
+        Phase::Mutate | Phase::Validate => Ok(()),
+    }
+}
+
 /// Only metadata may be edited on what a controller made. A priority may stand in a template as well.
 fn only_metadata(changes: &Changes) -> bool {
     changes
@@ -647,7 +673,15 @@ fn only_size(changes: &Changes) -> bool {
 /// The stamp's keys belong into the root's own metadata, which the gate overwrites; anywhere below they would reach pods.
 fn refuse_reserved_keys(object: &Value) -> Result<(), AttributionError> {
     for list in ["labels", "annotations"] {
-        let known = [stamp::SUBMITTED_BY, stamp::REASON, stamp::TEAM, stamp::PERSON, stamp::COST_CENTER, stamp::CLASS];
+        let known = [
+            stamp::SUBMITTED_BY,
+            stamp::REASON,
+            stamp::PLACED,
+            stamp::TEAM,
+            stamp::PERSON,
+            stamp::COST_CENTER,
+            stamp::CLASS,
+        ];
         let unknown = crate::json::object(object, &["metadata", list])
             .keys()
             .find(|key| key.starts_with(stamp::PREFIX) && !known.contains(&key.as_str()));

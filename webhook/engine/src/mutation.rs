@@ -11,6 +11,7 @@ use crate::facts::kinds::Kinds;
 use crate::facts::{Container, PodTemplate};
 use crate::json;
 use crate::patch::PatchBuilder;
+use crate::placed::Placed;
 use crate::stamp::{self, Submitter, label_value};
 use crate::team::{Person, Posix, Storage, Team};
 use crate::vocabulary::{Class, VolumeKind};
@@ -19,6 +20,8 @@ use crate::world::is_completed;
 /// Kueue's labels.
 pub const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
 pub const PRIORITY_CLASS: &str = "kueue.x-k8s.io/priority-class";
+/// Without it Kueue does not look after a pod any more.
+const MANAGED: &str = "kueue.x-k8s.io/managed";
 /// Variables that the gate sets, and that policies therefore do not see in `env`.
 pub const INJECTED_ENV: [&str; 4] = [NVIDIA_VISIBLE_DEVICES, "HOME", "USER", "LOGNAME"];
 const NVIDIA_VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -86,6 +89,7 @@ pub fn fits(storage: &Storage, ids: Ids) -> bool {
 /// Writes the stamp and the labels of billing into an object's own metadata.
 pub fn stamp(builder: &mut PatchBuilder, submitter: &Submitter, team: &Team, class: Option<Class>, charges: bool) {
     set_annotation(builder, stamp::SUBMITTED_BY, &submitter.annotation());
+    builder.remove(&["metadata", "annotations", stamp::PLACED]);
     set_label(builder, stamp::TEAM, &team.name);
     match class {
         Some(class) => set_label(builder, stamp::CLASS, class.id()),
@@ -117,6 +121,21 @@ pub fn rewritten(old: &Value, submitter: &Submitter) -> Value {
     builder.finish().0
 }
 
+/// The old object with what is to be noted on it.
+pub fn placed(old: &Value, placed: &Placed) -> Value {
+    let mut builder = PatchBuilder::new(old.clone());
+    note_placement(&mut builder, placed);
+    builder.finish().0
+}
+
+/// Where the queue has put the pods.
+pub fn note_placement(builder: &mut PatchBuilder, placed: &Placed) {
+    match placed.is_empty() {
+        true => builder.remove(&["metadata", "annotations", stamp::PLACED]),
+        false => set_annotation(builder, stamp::PLACED, &serde_json::to_string(placed).unwrap_or_default()),
+    }
+}
+
 /// The team's queue, where the object names none; and the team's first priority class with it.
 pub fn enqueue(builder: &mut PatchBuilder, queue: &str, priority: Option<&str>) {
     if label(builder.object(), QUEUE_NAME).is_none() {
@@ -128,7 +147,8 @@ pub fn enqueue(builder: &mut PatchBuilder, queue: &str, priority: Option<&str>) 
 }
 
 /// UPDATE: the gate's own keys are as they were, whatever the new manifest says.
-pub fn put_back(builder: &mut PatchBuilder, old: &Value, team: &Team) {
+/// `by_part`: a part of the cluster updates it, and Kueue takes its own label away when it pleases.
+pub fn put_back(builder: &mut PatchBuilder, old: &Value, team: &Team, by_part: bool) {
     for list in ["labels", "annotations"] {
         let before = json::object(old, &["metadata", list]);
         let ours = |key: &str| is_ours(key) || (list == "labels" && team.spec.labels.contains_key(key));
@@ -143,7 +163,8 @@ pub fn put_back(builder: &mut PatchBuilder, old: &Value, team: &Team) {
         }
     }
     // A label that we gave on CREATE is not in the manifest that is applied again.
-    for key in [QUEUE_NAME, PRIORITY_CLASS] {
+    let keys = if by_part { &[QUEUE_NAME, PRIORITY_CLASS][..] } else { &[QUEUE_NAME, PRIORITY_CLASS, MANAGED][..] };
+    for key in keys.iter().copied() {
         if let (Some(value), None) = (label(old, key), label(builder.object(), key)) {
             set_label(builder, key, value);
         }

@@ -6,6 +6,7 @@
 
 mod ask;
 mod complete;
+mod queued;
 mod reserve;
 mod step;
 mod words;
@@ -27,7 +28,7 @@ use crate::quota::{Balance, Ledger, Reservation, Usage};
 use crate::record::{Line, QuotaLine, Record, Revisions, Who};
 use crate::review::Review;
 use crate::snapshot::Snapshot;
-use crate::team::Team;
+use crate::team::{Limits, Team};
 use crate::verdict::{Answer, ReasonCode, Refusal, Verdict};
 use crate::vocabulary::Origin;
 pub(crate) use reserve::counted;
@@ -51,6 +52,8 @@ pub struct Evaluation {
     pub patched: Option<Value>,
     /// What `/validate` must hold before it may allow.
     pub reservation: Option<Reservation>,
+    /// In `kueue` mode: what is asked of the queue, for the record.
+    pub queued: Vec<QuotaLine>,
     /// An owner that one quorum GET may still find; then the evaluation is worth repeating.
     pub missing_owner: Option<OwnerReference>,
     revisions: Revisions,
@@ -105,6 +108,7 @@ impl Evaluation {
             patch: Vec::new(),
             patched: None,
             reservation: None,
+            queued: Vec::new(),
             missing_owner: None,
             revisions: revisions(snapshot),
         }
@@ -141,7 +145,7 @@ impl Evaluation {
         let usages = balance.growth(reservation, counts);
         let step = Step { review, snapshot, team: self.team.clone(), attribution, now: self.now };
         let judged = match &self.workload {
-            Some(workload) => step.ask_for(workload, &usages, team),
+            Some(workload) => step.ask_for(workload, &usages, &|resource| team.limits(resource)),
             None => Vec::new(),
         };
         let mut refusals: Vec<Refusal> = usages
@@ -156,7 +160,11 @@ impl Evaluation {
         for refusal in &mut refusals {
             refusal.message.push_str(&held(&usages, team, balance.ledger()));
         }
-        let usage = usages.into_iter().map(|usage| quota_line(usage, team)).collect();
+        let lines = usages.into_iter().map(|usage| {
+            let limits = team.limits(&usage.resource);
+            quota_line(usage, limits)
+        });
+        let usage = lines.collect();
         Consumption { judged, refusals, usage }
     }
 
@@ -174,7 +182,7 @@ impl Evaluation {
     pub fn conclude(self, review: &Review, consumption: Option<Consumption>) -> (Answer, Record) {
         let (judged, refused, usage) = match consumption {
             Some(Consumption { judged, refusals, usage, .. }) => (judged, refusals, usage),
-            None => Default::default(),
+            None => (Vec::new(), Vec::new(), self.queued.clone()),
         };
         let mut refusals = self.refusals.clone();
         refusals.extend(refused);
@@ -275,8 +283,7 @@ impl Evaluation {
     }
 }
 
-fn quota_line(usage: Usage, team: &Team) -> QuotaLine {
-    let limits = team.limits(&usage.resource);
+fn quota_line(usage: Usage, limits: Limits) -> QuotaLine {
     QuotaLine { requested: usage.after.saturating_sub(usage.used), limit: limits.limit, ceiling: limits.ceiling, usage }
 }
 

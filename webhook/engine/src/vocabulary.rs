@@ -42,6 +42,11 @@ closed_list! {
     Level { Baseline = "baseline", Restricted = "restricted" }
 }
 closed_list! {
+    /// Who counts what a team holds: the gate, exactly, by compare-and-swap; or task governance, and the gate pins queue and
+    /// priority.
+    QuotaMode { Ledger = "ledger", Kueue = "kueue" }
+}
+closed_list! {
     /// Kinds of volume source; `Other` is every kind that this version does not know.
     VolumeKind {
         Claim = "claim", EmptyDir = "emptyDir", ConfigMap = "configMap", Secret = "secret",

@@ -194,12 +194,18 @@ pub struct Workload {
     pub templates: Vec<PodTemplate>,
     /// Accelerators and pods.
     pub demand: Demand,
+    /// All its pods are one pod set to Kueue, which gives them one kind of node: a Job's.
+    pub is_one_pod_set: bool,
     /// Nothing runs until it is resumed (`spec.suspend`, `desiredStatus: Stopped`).
     pub suspended: bool,
     /// LocalQueues named by label, on the object or in a template.
     pub queues: BTreeSet<String>,
     /// Priority classes named by label or by `priorityClassName`, on the object or in a template.
     pub priority_classes: BTreeSet<String>,
+    /// Keys of Kueue's, of labels and annotations, on the object or in a template. Some of them lead past the queue.
+    pub queue_keys: BTreeSet<String>,
+    /// It says of itself that something controls it. Kueue believes that, and lets the child of what it has admitted run.
+    pub is_controlled: bool,
     /// ServiceAccount named outside a pod template (Workspace, endpoint kinds). Their synthetic templates name it too.
     pub service_account: Option<String>,
     /// IAM role ARNs that the object names.
@@ -230,9 +236,12 @@ impl Workload {
                 surge: Amounts::new(),
                 surge_hint: String::new(),
             },
+            is_one_pod_set: false,
             suspended: false,
             queues: BTreeSet::new(),
             priority_classes: BTreeSet::new(),
+            queue_keys: BTreeSet::new(),
+            is_controlled: false,
             service_account: None,
             roles: BTreeSet::new(),
             storage: BTreeSet::new(),
@@ -318,6 +327,8 @@ pub struct PodTemplate {
     pub node_selectors: BTreeSet<String>,
     /// Taint keys; `*` tolerates everything.
     pub tolerations: BTreeSet<String>,
+    /// What holds its pods back from the scheduler: Kueue's `kueue.x-k8s.io/admission`.
+    pub scheduling_gates: BTreeSet<String>,
     /// `runAsUser`, `runAsGroup` of the pod's security context.
     pub uid: Option<i64>,
     pub gid: Option<i64>,

@@ -103,6 +103,7 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
         any_instance: true,
         node_selectors: BTreeSet::new(),
         tolerations: BTreeSet::new(),
+        scheduling_gates: BTreeSet::new(),
         uid: None,
         gid: None,
         gids: BTreeSet::new(),
@@ -139,6 +140,9 @@ fn read_spec_where(absence: Absence, spec: &Node<'_, '_>, template: &mut PodTemp
     }
     template.node_name = spec.name("nodeName")?;
     template.runtime_class = spec.name("runtimeClassName")?;
+    for gate in spec.objects("schedulingGates")? {
+        template.scheduling_gates.extend(gate?.name("name")?);
+    }
     read_resources(spec, template)
 }
 

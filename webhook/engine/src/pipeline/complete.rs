@@ -5,21 +5,23 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Evaluation;
-use super::step::{Judging, Step};
+use super::step::{Judging, Step, workload_of};
 use super::words::malformed;
 use crate::attribution::{Note, Principal, Root, is_main_resource};
+use crate::changes::Changes;
 use crate::facts::kinds::Kind;
 use crate::facts::{Facts, PodTemplate, Workload};
 use crate::json;
 use crate::judge::judge;
 use crate::mutation::{self, Ids, Offer};
 use crate::patch::PatchBuilder;
+use crate::placed::Placed;
 use crate::questions::Questions;
 use crate::review::Operation;
 use crate::stamp::Submitter;
 use crate::team::{Person, QuotaMode, Team};
 use crate::verdict::Refusal;
-use crate::vocabulary::{Action, Class, Origin, VolumeKind};
+use crate::vocabulary::{Action, Change, Class, Origin, VolumeKind};
 use crate::world::{Declared, MountedVolume, Version};
 
 impl Step<'_> {
@@ -32,8 +34,7 @@ impl Step<'_> {
         let mut builder = PatchBuilder::new(object.clone());
         match self.review.operation {
             Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
-            Operation::Update if !self.is_between() => self.put_back(&mut builder, team),
-            Operation::Update => self.correct(&mut builder),
+            Operation::Update => self.keep(&mut builder, object, team),
             Operation::Delete | Operation::Connect => {}
         }
         let (patched, operations) = builder.finish();
@@ -49,14 +50,43 @@ impl Step<'_> {
         by_operator && has_owner && !self.is_pod()
     }
 
-    pub(super) fn put_back(&self, builder: &mut PatchBuilder, team: &Team) {
+    /// An UPDATE: what is the gate's stays as it was, and the queue's placement is noted.
+    fn keep(&self, builder: &mut PatchBuilder, object: &Value, team: &Team) {
         let Some(old) = &self.review.old_object else { return };
-        match &self.attribution.stamp {
-            Some(stamp) if self.attribution.notes.contains(&Note::Rewritten) => {
-                mutation::put_back(builder, &mutation::rewritten(old, stamp), team);
+        let placed = self.placed_by(old, object);
+        if self.is_between() {
+            self.correct(builder);
+            if let Some(placed) = placed {
+                mutation::note_placement(builder, &placed);
             }
-            Some(_) | None => mutation::put_back(builder, old, team),
+            return;
         }
+        let mut old = old.clone();
+        if let (Some(stamp), true) = (&self.attribution.stamp, self.attribution.notes.contains(&Note::Rewritten)) {
+            old = mutation::rewritten(&old, stamp);
+        }
+        if let Some(placed) = placed {
+            old = mutation::placed(&old, &placed);
+        }
+        let by_part = matches!(self.attribution.actor, Principal::Component { .. });
+        mutation::put_back(builder, &old, team, by_part);
+    }
+
+    /// The note of where the queue has put it, where that changes: what it adds to where pods may land, so that those pods are not taken for the submitter's wish. A queue
+    /// compares templates and never the metadata of the object, so that it may be noted on what stands in between, too.
+    fn placed_by(&self, old: &Value, object: &Value) -> Option<Placed> {
+        if self.is_pod() {
+            return None;
+        }
+        if !self.attribution.places {
+            // Whoever moves it goes on from where the queue has put it: from then on it is their wish, values included.
+            let moved = || Changes::between(old, object).set.contains(&Change::Placement);
+            return (!Placed::of(old).is_empty() && moved()).then(Placed::default);
+        }
+        let Ok(Facts::Workload(new)) = self.facts(object) else { return None };
+        let before = self.facts_of_old(old);
+        let before = before.as_ref().and_then(workload_of).cloned().unwrap_or_else(Workload::unknown);
+        Some(Placed::after(Placed::of(old), &before, &new))
     }
 
     pub(super) fn complete(

@@ -1,9 +1,11 @@
-//! What is watched: Kubernetes' own kinds that run pods, and of the installed custom resources every kind that a trusted
-//! controller may act for, since the walk from a pod to its root passes through those.
+//! What is watched: Kubernetes' own kinds that run pods; of the installed custom resources every kind that a trusted
+//! controller may act for, since the walk from a pod to its root passes through those; and Kueue's queues, which say how much
+//! a team whose work is queued could ever have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::config::Config;
+use engine::queues;
 use kube::core::discovery::ApiResource;
 
 /// Group and kind: what tells one watch from another. Versions are views of the same objects.
@@ -78,6 +80,11 @@ pub fn custom_groups(config: &Config) -> BTreeSet<String> {
     let groups = groups.filter_map(|owner| owner.rsplit_once('/')).map(|(group, _)| group);
     let configured = config.kinds.iter().map(|kind| kind.group.as_str());
     groups.chain(configured).filter(|group| !own.contains(group)).map(str::to_owned).collect()
+}
+
+/// Whether a kind is one of Kueue's queues; these are read and never written.
+pub fn is_queue(group: &str, kind: &str) -> bool {
+    group == queues::GROUP && queues::KINDS.contains(&kind)
 }
 
 /// Whether a kind of such a group is one that the walk may pass, or that is scaled.

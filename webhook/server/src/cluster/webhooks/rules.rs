@@ -122,6 +122,13 @@ pub(super) fn of_the_cluster() -> Vec<RuleWithOperations> {
     vec![rule("", &["namespaces", "persistentvolumes"], &["CREATE", "UPDATE"], "Cluster")]
 }
 
+/// Kueue's own configuration: who has how much of which nodes, and what goes first.
+pub(super) fn of_the_queue() -> Vec<RuleWithOperations> {
+    let resources =
+        ["clusterqueues", "cohorts", "resourceflavors", "topologies", "workloadpriorityclasses", "admissionchecks"];
+    vec![rule("kueue.x-k8s.io", &resources, &["CREATE", "UPDATE"], "Cluster")]
+}
+
 /// A namespace selector does not keep objects of the cluster out.
 const NAMESPACED: &str = "Namespaced";
 
