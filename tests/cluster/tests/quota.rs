@@ -34,10 +34,14 @@ const SUBMISSIONS: u64 = 200;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_limit_holds_at_every_instant_and_the_ledger_is_what_lives() {
     let cluster = Cluster::start().expect("the cluster starts");
-    let mut replicas = Replicas::start(&cluster, 3).await.expect("the gate starts");
     let root = cluster.callers.root.client().await.expect("connects");
     let alice = cluster.people.alice.client().await.expect("connects");
+    let older = submit(&root, TEAM_A, with_gpus(sleeping(pod("older-than-the-gate")), 2)).await;
+    assert_eq!(older.ended, Ended::Admitted);
+    let mut replicas = Replicas::start(&cluster, 3).await.expect("the gate starts");
 
+    holds(&root, 2).await;
+    is_empty_again(&root).await;
     exactly_the_limit(&root, &alice).await;
     is_empty_again(&root).await;
     a_person_is_told(&cluster).await;
