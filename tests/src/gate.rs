@@ -285,9 +285,13 @@ fn default_pod(spec: &mut Value) {
         ]}},
     ]}});
     push(spec, "volumes", token);
+    let host_network = spec["hostNetwork"] == true;
     for list in ["containers", "initContainers"] {
         for container in spec[list].as_array_mut().into_iter().flatten() {
             default_container(container);
+            if host_network {
+                default_host_ports(container);
+            }
         }
     }
 }
@@ -309,6 +313,15 @@ fn default_container(container: &mut Value) {
     for (name, amount) in container["resources"]["limits"].as_object().cloned().into_iter().flatten() {
         if container["resources"]["requests"][&name].is_null() {
             container["resources"]["requests"][&name] = amount;
+        }
+    }
+}
+
+/// In the node's network a port is the node's.
+fn default_host_ports(container: &mut Value) {
+    for port in container["ports"].as_array_mut().into_iter().flatten() {
+        if port["hostPort"].is_null() {
+            port["hostPort"] = port["containerPort"].clone();
         }
     }
 }

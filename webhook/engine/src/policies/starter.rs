@@ -22,6 +22,7 @@ pub fn starter_files() -> Vec<SourceFile> {
         embedded!("identity.cedar"),
         embedded!("images.cedar"),
         embedded!("placement.cedar"),
+        embedded!("pod-security.cedar"),
         embedded!("quota.cedar"),
         embedded!("storage.cedar"),
         embedded!("tenancy.cedar"),
