@@ -99,14 +99,15 @@ pub fn documents(text: &str) -> Vec<Value> {
 /// A cluster with the gate in front of it.
 #[derive(Debug)]
 pub struct Gate {
-    server: ApiServer<AtNoon, AtNoon>,
+    server: ApiServer<Standing, Standing>,
     created: usize,
 }
 
-/// The engine at noon: what a gate answers does not hang on when the tests run, and what it knew is told.
-/// Clones share all of it.
+/// The engine with a clock that stands still: what a gate answers does not hang on when the tests run, and what it knew is
+/// told. Clones share all of it.
 #[derive(Debug, Clone)]
-struct AtNoon {
+struct Standing {
+    now: jiff::Timestamp,
     snapshot: Arc<ArcSwap<Snapshot>>,
     ledgers: Arc<Mutex<BTreeMap<String, Ledger>>>,
     told: Arc<Mutex<Vec<Told>>>,
@@ -161,9 +162,14 @@ impl Admitted {
 }
 
 impl Gate {
+    /// At noon.
     pub fn new(snapshot: Snapshot) -> Self {
+        Self::at(snapshot, noon())
+    }
+
+    pub fn at(snapshot: Snapshot, now: jiff::Timestamp) -> Self {
         let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
-        let gate = AtNoon { snapshot: Arc::clone(&snapshot), ledgers: Arc::default(), told: Arc::default() };
+        let gate = Standing { now, snapshot: Arc::clone(&snapshot), ledgers: Arc::default(), told: Arc::default() };
         let server = ApiServer::before(gate.clone(), snapshot, gate).expect("a runtime");
         Self { server, created: 0 }
     }
@@ -197,7 +203,7 @@ impl Gate {
     }
 }
 
-impl AtNoon {
+impl Standing {
     fn told(&self) -> MutexGuard<'_, Vec<Told>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -214,20 +220,20 @@ impl AtNoon {
     }
 }
 
-impl Ledgers for AtNoon {
+impl Ledgers for Standing {
     fn of(&self, team: &str) -> Ledger {
         self.ledgers().get(team).cloned().unwrap_or_default()
     }
 }
 
-impl Decide for AtNoon {
+impl Decide for Standing {
     async fn decide(&self, endpoint: Endpoint, body: Bytes, _: Instant) -> Answered {
         let review = Review::parse(&body).expect("a review");
         let snapshot = self.snapshot.load_full();
         let (evaluation, consumption) = match endpoint {
-            Endpoint::Mutate => (evaluate(&review, Phase::Mutate, &snapshot, noon()), None),
+            Endpoint::Mutate => (evaluate(&review, Phase::Mutate, &snapshot, self.now), None),
             Endpoint::Validate => {
-                let evaluation = evaluate(&review, Phase::Validate, &snapshot, noon());
+                let evaluation = evaluate(&review, Phase::Validate, &snapshot, self.now);
                 let consumption = self.consumed(&review, &snapshot, &evaluation);
                 (evaluation, consumption)
             }

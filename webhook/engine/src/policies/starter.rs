@@ -34,7 +34,11 @@ pub fn examples() -> Vec<SourceFile> {
     vec![
         embedded!("examples/borrow-at-night.cedar"),
         embedded!("examples/contractors-off-p5.cedar"),
+        embedded!("examples/exempt-team-a-checkpointless-until-2027-03-01.cedar"),
         embedded!("examples/exempt-team-a-dev-shm-until-2027-03-01.cedar"),
+        embedded!("examples/exempt-team-a-neuron-paths-until-2027-03-01.cedar"),
+        embedded!("examples/exempt-team-a-node-disks-until-2027-03-01.cedar"),
+        embedded!("examples/exempt-team-a-profiling-until-2027-03-01.cedar"),
         embedded!("examples/last-fifth-for-high-priority.cedar"),
         embedded!("examples/spaces-take-slices.cedar"),
         embedded!("examples/spaces-two-gpus-leads-four.cedar"),

@@ -18,7 +18,7 @@ fn starter_policies_load() {
 fn examples_load_beside_them() {
     let files = [starter_files(), examples()].concat();
     let policies = Policies::load(&starter_schema(), &files).expect("to load");
-    assert_eq!(policies.infos().len(), starter().infos().len() + 8);
+    assert_eq!(policies.infos().len(), starter().infos().len() + 13);
     assert_eq!(policies.unknown_exemptions(), []);
 }
 
