@@ -27,6 +27,18 @@ fn quota() {
     hold("cases/quota");
 }
 
+/// The exceptions of `policies/examples`, before and after their day.
+#[test]
+fn exceptions() {
+    hold("cases/exceptions");
+}
+
+/// The two levels, and what is mounted how.
+#[test]
+fn levels() {
+    hold("cases/levels");
+}
+
 fn hold(directory: &'static str) {
     let run = move || run_all(directory);
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).expect("a thread");
