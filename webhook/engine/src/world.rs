@@ -297,7 +297,13 @@ impl<'a> World<'a> {
         self.add(uid(EntityType::PodTemplate, &template.pointer), attributes, vec![workload.clone()])
     }
 
-    pub fn container(&mut self, workload: &EntityUid, container: &Container, shared_storage: bool) -> EntityUid {
+    pub fn container(
+        &mut self,
+        workload: &EntityUid,
+        template: &PodTemplate,
+        container: &Container,
+        shared_storage: bool,
+    ) -> EntityUid {
         // The gate's own variables are not the user's; a neutral NVIDIA_VISIBLE_DEVICES is told by `seesEveryGpu`.
         let env = container.env.iter().filter(|name| !crate::mutation::INJECTED_ENV.contains(&name.as_str()));
         let mut attributes = vec![
@@ -325,7 +331,8 @@ impl<'a> World<'a> {
             ("gid", container.gid.map(long)),
         ];
         attributes.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        let id = format!("{}:{}", container.pointer, container.name);
+        // Both roles of an endpoint run the container that stands at one place, each with its own resources.
+        let id = format!("{}:{}:{}", template.pointer, container.pointer, container.name);
         self.add(uid(EntityType::Container, &id), attributes, vec![workload.clone()])
     }
 
