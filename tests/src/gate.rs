@@ -77,6 +77,12 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// A count that whoever runs the tests may want to see, with `--nocapture`.
+#[expect(clippy::print_stdout, reason = "captured unless asked for")]
+pub fn say(sentence: &str) {
+    println!("{sentence}");
+}
+
 /// The files of a folder with this extension, in the order of their names.
 pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| unreachable!("{}: {error}", folder.display()));

@@ -62,7 +62,12 @@ fn each_recipe_needs_its_exceptions_and_no_others() {
             let refused_by = pods_refused_by(recipe, "baseline", &fewer, BEFORE);
             assert_ne!(refused_by, BTreeSet::new(), "{} without {missing}", recipe.file);
         }
-        println!("{}: let in by {}, for {}", recipe.file, recipe.exceptions.join(", "), recipe.refused_by.join(", "));
+        gate::say(&format!(
+            "{}: let in by {}, for {}",
+            recipe.file,
+            recipe.exceptions.join(", "),
+            recipe.refused_by.join(", ")
+        ));
     }
 }
 
@@ -110,7 +115,7 @@ fn nothing_else_is_let_in() {
             }
         }
     }
-    println!("{asked} objects answered as without the exceptions");
+    gate::say(&format!("{asked} objects answered as without the exceptions"));
     assert!(asked > 200, "{asked}");
 }
 
