@@ -57,10 +57,10 @@ fn what_a_level_refuses_is_refused_by_the_policy_for_it() {
     assert_eq!(counts, [27, 47], "files of each level");
     assert_eq!(seen.len(), SUBJECTS.len(), "controls");
     let [baseline, restricted] = counts;
-    println!(
+    gate::say(&format!(
         "refused: {baseline} baseline and {restricted} restricted files, of {} controls, each as {KINDS:?}",
         seen.len()
-    );
+    ));
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn what_a_level_admits_is_refused_by_no_policy_about_pods() {
     let counts = LEVELS.map(|level| files.iter().filter(|(of, _)| *of == level).count());
     assert_eq!(counts, [12, 12], "files of each level");
     let [baseline, restricted] = counts;
-    println!(
+    gate::say(&format!(
         "admitted: {baseline} baseline and {restricted} restricted files, by {} policies, each as {KINDS:?}",
         about_pods.len()
-    );
+    ));
 }
 
 /// Level baseline does not ask what only restricted asks, and what baseline asks is asked of every team.
