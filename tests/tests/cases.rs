@@ -15,6 +15,12 @@ fn attribution() {
     hold("cases/attribution");
 }
 
+/// One file for each kind that runs pods.
+#[test]
+fn kinds() {
+    hold("cases/kinds");
+}
+
 /// Attempts that once succeeded.
 #[test]
 fn breaks() {
@@ -37,6 +43,12 @@ fn exceptions() {
 #[test]
 fn levels() {
     hold("cases/levels");
+}
+
+/// Teams whose work task governance queues.
+#[test]
+fn kueue() {
+    hold("cases/kueue");
 }
 
 fn hold(directory: &'static str) {

@@ -140,7 +140,7 @@ fn policies<'a>(exceptions: impl IntoIterator<Item = &'a (String, SourceFile)>) 
     Arc::new(Policies::load(&starter_schema(), &files).expect("to load"))
 }
 
-/// Who refuses the workload of a recipe, and the pods that its controller makes. Whether accelerators fit is not the point.
+/// Who refuses the workload of a recipe, and the pods that its controller makes.
 fn pods_refused_by(recipe: &Recipe, level: &str, policies: &Arc<Policies>, now: &str) -> BTreeSet<String> {
     let documents = published::documents(recipe.file);
     let root =
@@ -148,7 +148,6 @@ fn pods_refused_by(recipe: &Recipe, level: &str, policies: &Arc<Policies>, now: 
     let mut gate = gate_of(level, policies, now);
     let admitted = gate.create(&placed(root, "hyperpod-ns-team-a"), &alice());
     let mut refused_by: BTreeSet<String> = admitted.refused_by().into_iter().collect();
-    refused_by.remove("cannot-fit");
     let workload = admitted.evaluation.workload.clone().expect("a workload");
     let mut owner = admitted.object.clone();
     if !admitted.is_allowed() {

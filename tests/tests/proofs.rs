@@ -130,9 +130,15 @@ fn mutants() -> Vec<Mutant> {
         ),
         tenancy(
             "leads of any team",
-            "principal.leads.containsAny(resource.teams)",
-            "!principal.leads.isEmpty()",
+            "when { principal.leads.containsAny(resource.teams) };",
+            "when { !principal.leads.isEmpty() };",
             ("IamPrincipal", Action::Delete, "Workload"),
+        ),
+        tenancy(
+            "templates for any team",
+            "principal.leads.containsAny(resource.teams) && resource.kind",
+            "!principal.leads.isEmpty() && resource.kind",
+            ("IamPrincipal", Action::Open, "Door"),
         ),
         tenancy(
             "a JumpStart name is enough",

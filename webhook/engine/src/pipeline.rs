@@ -6,6 +6,7 @@
 
 mod ask;
 mod complete;
+mod queued;
 mod reserve;
 mod step;
 mod words;
@@ -29,10 +30,10 @@ use crate::record::{Line, QuotaLine, Record, Revisions, RootLine, Who};
 use crate::review::Review;
 use crate::snapshot::Snapshot;
 use crate::stamp;
-use crate::team::Team;
+use crate::team::{Limits, Team};
 use crate::verdict::{Answer, ReasonCode, Refusal, Verdict};
 use crate::vocabulary::Origin;
-pub(crate) use reserve::{counted, reserves};
+pub(crate) use reserve::counted;
 use step::Step;
 use words::{REWRITTEN, audit, headline, held, over_ceiling, refusal_of};
 
@@ -53,6 +54,8 @@ pub struct Evaluation {
     pub patched: Option<Value>,
     /// What `/validate` must hold before it may allow.
     pub reservation: Option<Reservation>,
+    /// In `kueue` mode: what is asked of the queue, for the record.
+    pub queued: Vec<QuotaLine>,
     /// An owner that one quorum GET may still find; then the evaluation is worth repeating.
     pub missing_owner: Option<OwnerReference>,
     revisions: Revisions,
@@ -107,6 +110,7 @@ impl Evaluation {
             patch: Vec::new(),
             patched: None,
             reservation: None,
+            queued: Vec::new(),
             missing_owner: None,
             revisions: revisions(snapshot),
         }
@@ -143,7 +147,7 @@ impl Evaluation {
         let usages = balance.growth(reservation, counts);
         let step = Step { review, snapshot, team: self.team.clone(), attribution, now: self.now };
         let judged = match &self.workload {
-            Some(workload) => step.ask_for(workload, &usages, team),
+            Some(workload) => step.ask_for(workload, &usages, &|resource| team.limits(resource)),
             None => Vec::new(),
         };
         let mut refusals: Vec<Refusal> = usages
@@ -158,7 +162,11 @@ impl Evaluation {
         for refusal in &mut refusals {
             refusal.message.push_str(&held(&usages, team, balance.ledger()));
         }
-        let usage = usages.into_iter().map(|usage| quota_line(usage, team)).collect();
+        let lines = usages.into_iter().map(|usage| {
+            let limits = team.limits(&usage.resource);
+            quota_line(usage, limits)
+        });
+        let usage = lines.collect();
         Consumption { judged, refusals, usage }
     }
 
@@ -176,7 +184,7 @@ impl Evaluation {
     pub fn conclude(self, review: &Review, consumption: Option<Consumption>) -> (Answer, Record) {
         let (judged, refused, usage) = match consumption {
             Some(Consumption { judged, refusals, usage, .. }) => (judged, refusals, usage),
-            None => Default::default(),
+            None => (Vec::new(), Vec::new(), self.queued.clone()),
         };
         let mut refusals = self.refusals.clone();
         refusals.extend(refused);
@@ -298,8 +306,7 @@ impl Evaluation {
 /// Who says more writes a ticket.
 const REASON_CHARACTERS: usize = 256;
 
-fn quota_line(usage: Usage, team: &Team) -> QuotaLine {
-    let limits = team.limits(&usage.resource);
+fn quota_line(usage: Usage, limits: Limits) -> QuotaLine {
     QuotaLine { requested: usage.after.saturating_sub(usage.used), limit: limits.limit, ceiling: limits.ceiling, usage }
 }
 

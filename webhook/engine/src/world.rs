@@ -114,7 +114,11 @@ impl<'a> World<'a> {
     }
 
     pub fn team_entity(&mut self, team: &Team) -> EntityUid {
-        self.add(uid(EntityType::Team, &team.name), vec![("level", entity(team.level))], vec![])
+        self.add(
+            uid(EntityType::Team, &team.name),
+            vec![("level", entity(team.level)), ("quotaMode", entity(team.quota_mode()))],
+            vec![],
+        )
     }
 
     fn group(&mut self, name: &str) -> EntityUid {
@@ -200,6 +204,7 @@ impl<'a> World<'a> {
             crate::facts::Bound::AtMost(amounts) => amounts.accelerators(),
             crate::facts::Bound::Unbounded { .. } => u64::MAX,
         };
+        let gates = facts.templates.iter().flat_map(|template| &template.scheduling_gates);
         let mut attributes = vec![
             ("teams", self.own_teams()),
             ("group", string(group)),
@@ -211,6 +216,9 @@ impl<'a> World<'a> {
             ("accelerators", count(most)),
             ("suspended", boolean(facts.suspended)),
             ("unknownFields", string_set(facts.unknown_fields.iter().cloned())),
+            ("controlled", boolean(facts.is_controlled)),
+            ("queueKeys", string_set(facts.queue_keys.iter().cloned())),
+            ("schedulingGates", string_set(gates.cloned())),
             ("homes", self.homes(facts)),
         ];
         if let Some(owner) = owner {

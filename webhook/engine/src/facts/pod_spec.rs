@@ -104,6 +104,7 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
         any_instance: true,
         node_selectors: BTreeSet::new(),
         tolerations: BTreeSet::new(),
+        scheduling_gates: BTreeSet::new(),
         uid: None,
         gid: None,
         gids: BTreeSet::new(),
@@ -114,8 +115,19 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
 
 /// Fills a template from a pod spec.
 pub(super) fn read_spec(spec: &Node<'_, '_>, template: &mut PodTemplate) -> Result<(), FactsError> {
+    read_spec_where(Absence::Breaks, spec, template)
+}
+
+/// A part of a pod spec that is laid over another: what it leaves out says nothing.
+pub(super) fn fragment(spec: &Node<'_, '_>) -> Result<PodTemplate, FactsError> {
+    let mut template = PodTemplate { synthetic: true, ..blank(spec.pointer()) };
+    read_spec_where(Absence::SaysNothing, spec, &mut template)?;
+    Ok(template)
+}
+
+fn read_spec_where(absence: Absence, spec: &Node<'_, '_>, template: &mut PodTemplate) -> Result<(), FactsError> {
     let security = spec.object("securityContext")?;
-    let pod = Pod::read(spec, &security, Absence::Breaks)?;
+    let pod = Pod::read(spec, &security, absence)?;
     read_containers(spec, &pod, template)?;
     template.volumes = volume::read_all(spec)?;
     read_host(spec, template)?;
@@ -129,6 +141,9 @@ pub(super) fn read_spec(spec: &Node<'_, '_>, template: &mut PodTemplate) -> Resu
     }
     template.node_name = spec.name("nodeName")?;
     template.runtime_class = spec.name("runtimeClassName")?;
+    for gate in spec.objects("schedulingGates")? {
+        template.scheduling_gates.extend(gate?.name("name")?);
+    }
     read_resources(spec, template)
 }
 

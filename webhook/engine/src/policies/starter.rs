@@ -23,6 +23,7 @@ pub fn starter_files() -> Vec<SourceFile> {
         embedded!("images.cedar"),
         embedded!("placement.cedar"),
         embedded!("pod-security.cedar"),
+        embedded!("queue.cedar"),
         embedded!("quota.cedar"),
         embedded!("storage.cedar"),
         embedded!("tenancy.cedar"),

@@ -9,7 +9,8 @@ use super::super::EntityType::{
 };
 use super::super::*;
 use crate::vocabulary::{
-    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday,
+    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, QuotaMode, VolumeKind,
+    Weekday,
 };
 
 type Attributes = Vec<(&'static str, RestrictedExpression)>;
@@ -102,7 +103,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
     let none = || string_set::<String>([]);
     let in_workload = || vec![workload.clone()];
     vec![
-        (team_uid.clone(), vec![("level", entity(Level::Baseline))], vec![]),
+        (team_uid.clone(), vec![("level", entity(Level::Baseline)), ("quotaMode", entity(QuotaMode::Ledger))], vec![]),
         (namespace.clone(), vec![teams()], vec![team_uid.clone()]),
         (
             workload.clone(),
@@ -117,6 +118,9 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 ("pods", long(1)),
                 ("accelerators", long(8)),
                 ("suspended", boolean(false)),
+                ("controlled", boolean(false)),
+                ("queueKeys", none()),
+                ("schedulingGates", none()),
                 ("homes", entities(Vec::<EntityUid>::new())),
                 ("unknownFields", none()),
             ],
