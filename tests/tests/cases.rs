@@ -33,6 +33,18 @@ fn quota() {
     hold("cases/quota");
 }
 
+/// The exceptions of `policies/examples`, before and after their day.
+#[test]
+fn exceptions() {
+    hold("cases/exceptions");
+}
+
+/// The two levels, and what is mounted how.
+#[test]
+fn levels() {
+    hold("cases/levels");
+}
+
 /// Teams whose work task governance queues.
 #[test]
 fn kueue() {

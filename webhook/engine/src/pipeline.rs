@@ -18,16 +18,18 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::amounts::{ResourceName, is_accelerator};
-use crate::attribution::{Attribution, AttributionError, Note, Phase, Principal, attribute};
-use crate::cluster::OwnerReference;
+use crate::attribution::{Attribution, AttributionError, Note, Phase, Principal, Root, attribute};
+use crate::cluster::{Meta, OwnerReference};
 use crate::facts::Workload;
 use crate::identity::{Caller, identify};
+use crate::json;
 use crate::judge::Judged;
 use crate::patch::Operation as PatchOperation;
 use crate::quota::{Balance, Ledger, Reservation, Usage};
-use crate::record::{Line, QuotaLine, Record, Revisions, Who};
+use crate::record::{Line, QuotaLine, Record, Revisions, RootLine, Who};
 use crate::review::Review;
 use crate::snapshot::Snapshot;
+use crate::stamp;
 use crate::team::{Limits, Team};
 use crate::verdict::{Answer, ReasonCode, Refusal, Verdict};
 use crate::vocabulary::Origin;
@@ -233,6 +235,8 @@ impl Evaluation {
                 Phase::Validate => "validate",
             },
             who,
+            root: self.root(),
+            reason: self.reason(review),
             questions,
             notes: self.attribution.as_ref().map(|attribution| attribution.notes.clone()).unwrap_or_default(),
             injected: answer.patch.iter().map(|operation| operation.path().to_owned()).collect(),
@@ -249,6 +253,21 @@ impl Evaluation {
             )
         };
         (answer, record)
+    }
+
+    fn root(&self) -> Option<RootLine> {
+        let Root::Stored(root) = &self.attribution.as_ref()?.root else { return None };
+        let Meta { kind, name, uid, .. } = &root.meta;
+        Some(RootLine { kind: kind.clone(), name: name.clone(), uid: uid.clone() })
+    }
+
+    fn reason(&self, review: &Review) -> Option<String> {
+        let object = match &self.attribution.as_ref()?.root {
+            Root::Itself => review.subject()?,
+            Root::Stored(root) => &root.object,
+        };
+        let reason = json::text(object, &["metadata", "annotations", stamp::REASON])?;
+        Some(reason.chars().take(REASON_CHARACTERS).collect())
     }
 
     fn who(&self, review: &Review) -> Who {
@@ -274,6 +293,7 @@ impl Evaluation {
         Who {
             name,
             session,
+            submitter: submitter.map(|submitter| submitter.name.clone()),
             person: submitter.and_then(|submitter| submitter.person.clone()),
             team: submitter.map(|submitter| submitter.team.clone()),
             namespace_team: self.team.as_ref().map(|team| team.name.clone()),
@@ -282,6 +302,9 @@ impl Evaluation {
         }
     }
 }
+
+/// Who says more writes a ticket.
+const REASON_CHARACTERS: usize = 256;
 
 fn quota_line(usage: Usage, limits: Limits) -> QuotaLine {
     QuotaLine { requested: usage.after.saturating_sub(usage.used), limit: limits.limit, ceiling: limits.ceiling, usage }

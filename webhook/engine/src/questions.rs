@@ -235,7 +235,7 @@ impl<'a, 'w> Questions<'a, 'w> {
             if old.is_some_and(unchanged) {
                 continue;
             }
-            let resource = self.world.container(workload, container, shared);
+            let resource = self.world.container(workload, new, container, shared);
             self.take(Action::Run, resource, workload, format!("container `{}`", container.name), None);
         }
     }

@@ -285,6 +285,7 @@ impl<'a> World<'a> {
             ("hostPID", boolean(template.host_pid)),
             ("hostIPC", boolean(template.host_ipc)),
             ("shareProcessNamespace", boolean(template.share_process_namespace)),
+            ("ownNames", boolean(template.own_names)),
             ("breaks", entities(template.breaks.iter().copied())),
             ("scheduler", string(template.scheduler.as_str())),
             ("instanceFamilies", string_set(template.instance_families.iter().cloned())),
@@ -304,7 +305,13 @@ impl<'a> World<'a> {
         self.add(uid(EntityType::PodTemplate, &template.pointer), attributes, vec![workload.clone()])
     }
 
-    pub fn container(&mut self, workload: &EntityUid, container: &Container, shared_storage: bool) -> EntityUid {
+    pub fn container(
+        &mut self,
+        workload: &EntityUid,
+        template: &PodTemplate,
+        container: &Container,
+        shared_storage: bool,
+    ) -> EntityUid {
         // The gate's own variables are not the user's; a neutral NVIDIA_VISIBLE_DEVICES is told by `seesEveryGpu`.
         let env = container.env.iter().filter(|name| !crate::mutation::INJECTED_ENV.contains(&name.as_str()));
         let mut attributes = vec![
@@ -332,7 +339,8 @@ impl<'a> World<'a> {
             ("gid", container.gid.map(long)),
         ];
         attributes.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        let id = format!("{}:{}", container.pointer, container.name);
+        // Both roles of an endpoint run the container that stands at one place, each with its own resources.
+        let id = format!("{}:{}:{}", template.pointer, container.pointer, container.name);
         self.add(uid(EntityType::Container, &id), attributes, vec![workload.clone()])
     }
 
@@ -361,6 +369,7 @@ impl<'a> World<'a> {
             ("shared", boolean(declared.shared)),
             ("declared", boolean(declared.as_declared)),
             ("subPathExpr", boolean(mount.is_some_and(|mount| mount.sub_path_expr))),
+            ("mounted", boolean(mount.is_some())),
             ("readOnly", boolean(volume.read_only || mount.is_some_and(|mount| mount.read_only))),
             ("propagates", boolean(mount.is_some_and(|mount| mount.propagates))),
             ("unknownFields", string_set(volume.unknown_fields.iter().cloned())),

@@ -313,6 +313,8 @@ pub struct PodTemplate {
     pub host_pid: bool,
     pub host_ipc: bool,
     pub share_process_namespace: bool,
+    /// Names resolve otherwise than the cluster says.
+    pub own_names: bool,
     /// Pod-level controls only; containers and volumes carry their own.
     pub breaks: BTreeSet<Control>,
     pub node_name: Option<String>,

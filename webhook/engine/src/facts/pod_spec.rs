@@ -95,6 +95,7 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
         host_pid: false,
         host_ipc: false,
         share_process_namespace: false,
+        own_names: false,
         breaks: BTreeSet::new(),
         node_name: None,
         scheduler: DEFAULT_SCHEDULER.to_owned(),
@@ -281,10 +282,18 @@ fn read_host(spec: &Node<'_, '_>, template: &mut PodTemplate) -> Result<(), Fact
     template.host_pid = spec.flag("hostPID")?;
     template.host_ipc = spec.flag("hostIPC")?;
     template.share_process_namespace = spec.flag("shareProcessNamespace")?;
+    template.own_names = has_own_names(spec)?;
     if template.host_network || template.host_pid || template.host_ipc {
         template.breaks.insert(Control::HostNamespaces);
     }
     Ok(())
+}
+
+fn has_own_names(spec: &Node<'_, '_>) -> Result<bool, FactsError> {
+    let of_cluster =
+        matches!(spec.name("dnsPolicy")?.as_deref(), None | Some("ClusterFirst" | "ClusterFirstWithHostNet"));
+    let configured = spec.object("dnsConfig")?.fields().next().is_some();
+    Ok(!of_cluster || configured || spec.objects("hostAliases")?.next().is_some())
 }
 
 /// User, groups and the controls of the pod's security context.
