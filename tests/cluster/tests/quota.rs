@@ -399,11 +399,9 @@ impl Neighbour {
     async fn install(cluster: &Cluster) -> Self {
         let refuses = Arc::new(AtomicBool::new(true));
         let refusing = Arc::clone(&refuses);
-        let webhook = Webhook::serve(move |request| {
-            match refusing.load(Ordering::Relaxed) && is_unlucky(request) {
-                true => Answer::Deny("the neighbour does not like it".to_owned()),
-                false => Answer::Allow,
-            }
+        let webhook = Webhook::serve(move |request| match refusing.load(Ordering::Relaxed) && is_unlucky(request) {
+            true => Answer::Deny("the neighbour does not like it".to_owned()),
+            false => Answer::Allow,
         })
         .await
         .expect("serves");

@@ -85,6 +85,9 @@ closed_list! {
         QueueAdmission = "queue-admission", QueueConfiguration = "queue-configuration",
         PriorityBoost = "priority-boost", PodBinding = "pod-binding", NamespaceLabels = "namespace-labels",
         GateConfiguration = "gate-configuration",
+        GrantAccess = "grant-access", GrantTokens = "grant-tokens", StorageClass = "storage-class",
+        NetworkPolicy = "network-policy", ControllerRevision = "controller-revision", Finalizer = "finalizer",
+        BlockOwnerDeletion = "block-owner-deletion",
     }
 }
 closed_list! {

@@ -55,7 +55,8 @@ fn pod(what: &str) -> Value {
 }
 
 fn name_of(what: &str) -> String {
-    let name: String = what.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let name: String =
+        what.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     name.chars().take(50).collect::<String>().trim_matches('-').to_owned()
 }
 
@@ -100,7 +101,12 @@ fn host() -> Vec<Attempt> {
             json!([{ "name": "i", "image": manifests::IMAGE, "securityContext": { "privileged": true } }]),
             "no-privileged",
         ),
-        ("CAP_SYS_ADMIN, to mount file systems", CONTAINER, json!({ "capabilities": { "add": ["SYS_ADMIN"] } }), "no-privileged"),
+        (
+            "CAP_SYS_ADMIN, to mount file systems",
+            CONTAINER,
+            json!({ "capabilities": { "add": ["SYS_ADMIN"] } }),
+            "no-privileged",
+        ),
         (
             "a probe that another host answers",
             "/spec/containers/0/livenessProbe",
@@ -119,14 +125,24 @@ fn host() -> Vec<Attempt> {
 fn pod_security() -> Vec<Attempt> {
     pods([
         ("no seccomp", CONTAINER, json!({ "seccompProfile": { "type": "Unconfined" } }), "pod-security-baseline"),
-        ("no AppArmor, by field", CONTAINER, json!({ "appArmorProfile": { "type": "Unconfined" } }), "pod-security-baseline"),
+        (
+            "no AppArmor, by field",
+            CONTAINER,
+            json!({ "appArmorProfile": { "type": "Unconfined" } }),
+            "pod-security-baseline",
+        ),
         (
             "no AppArmor, by annotation",
             "/metadata/annotations",
             json!({ "container.apparmor.security.beta.kubernetes.io/main": "unconfined" }),
             "pod-security-baseline",
         ),
-        ("an SELinux type of its own", CONTAINER, json!({ "seLinuxOptions": { "type": "spc_t" } }), "pod-security-baseline"),
+        (
+            "an SELinux type of its own",
+            CONTAINER,
+            json!({ "seLinuxOptions": { "type": "spc_t" } }),
+            "pod-security-baseline",
+        ),
         (
             "a process of the Windows host",
             "/spec",
@@ -138,18 +154,6 @@ fn pod_security() -> Vec<Attempt> {
                 "containers": [{ "name": "main", "image": manifests::IMAGE }],
             }),
             "no-host-namespaces, pod-security-baseline",
-        ),
-        (
-            "/proc without masks",
-            "/spec",
-            json!({
-                "hostUsers": false,
-                "restartPolicy": "Never",
-                "containers": [
-                    { "name": "main", "image": manifests::IMAGE, "securityContext": { "procMount": "Unmasked" } },
-                ],
-            }),
-            "pod-security-baseline",
         ),
     ])
 }
@@ -176,7 +180,11 @@ fn every_kind() -> Vec<Attempt> {
         ("apps/v1", "StatefulSet", json!({ "selector": selector, "serviceName": "a", "template": template("Always") })),
         ("apps/v1", "DaemonSet", json!({ "selector": selector, "template": template("Always") })),
         ("batch/v1", "Job", json!({ "template": template("Never") })),
-        ("batch/v1", "CronJob", json!({ "schedule": "0 0 1 1 *", "jobTemplate": { "spec": { "template": template("Never") } } })),
+        (
+            "batch/v1",
+            "CronJob",
+            json!({ "schedule": "0 0 1 1 *", "jobTemplate": { "spec": { "template": template("Never") } } }),
+        ),
         ("kubeflow.org/v1", "PyTorchJob", json!({ "pytorchReplicaSpecs": { "Worker": replicas("Never") } })),
         ("kubeflow.org/v2beta1", "MPIJob", json!({ "mpiReplicaSpecs": { "Launcher": replicas("Never") } })),
         (
@@ -216,15 +224,30 @@ fn volumes() -> Vec<Attempt> {
     } });
     let rows = [
         ("NFS, inline", json!({ "nfs": { "server": "fs", "path": "/" } }), json!({}), "volume-kinds"),
-        ("iSCSI, inline", json!({ "iscsi": { "targetPortal": "a:1", "iqn": "iqn.2000-01.com.example:a", "lun": 0 } }), json!({}), "volume-kinds"),
+        (
+            "iSCSI, inline",
+            json!({ "iscsi": { "targetPortal": "a:1", "iqn": "iqn.2000-01.com.example:a", "lun": 0 } }),
+            json!({}),
+            "volume-kinds",
+        ),
         ("a driver of CSI, inline", json!({ "csi": { "driver": "fsx.csi.aws.com" } }), json!({}), "volume-kinds"),
         ("a flexVolume", json!({ "flexVolume": { "driver": "a/b" } }), json!({}), "volume-kinds"),
-        ("a claim made with the pod", json!({ "ephemeral": { "volumeClaimTemplate": claim_template } }), json!({}), "volume-kinds"),
+        (
+            "a claim made with the pod",
+            json!({ "ephemeral": { "volumeClaimTemplate": claim_template } }),
+            json!({}),
+            "volume-kinds",
+        ),
         ("a claim that no team file declares", claim("amirs-data"), json!({}), "shared-claims-by-declared-path"),
-        ("all homes, by no sub-path", claim("homes"), json!({}), "own-uid-only, shared-claims-by-declared-path"),
+        ("all homes, by no sub-path", claim("homes"), json!({}), "shared-claims-by-declared-path"),
         ("amir's home, by its sub-path", claim("homes"), json!({ "subPath": "amir" }), "own-home-only"),
         ("part of amir's home", claim("homes"), json!({ "subPath": "amir/.ssh" }), "shared-claims-by-declared-path"),
-        ("amir's home, by an expression", claim("homes"), json!({ "subPathExpr": "$(NOBODY)" }), "shared-claims-by-declared-path"),
+        (
+            "amir's home, by an expression",
+            claim("homes"),
+            json!({ "subPathExpr": "$(NOBODY)" }),
+            "shared-claims-by-declared-path",
+        ),
         (
             "mounts that the node makes later",
             claim("fsx-pvc-hyperpod-ns-team-a"),
@@ -245,18 +268,32 @@ fn volumes() -> Vec<Attempt> {
 }
 
 fn ids() -> Vec<Attempt> {
-    let home = |what: &str| mounting(what, json!({ "persistentVolumeClaim": { "claimName": "homes" } }), json!({ "subPath": "alice" }));
-    let init = |context: Value| json!([{
-        "name": "i", "image": manifests::IMAGE, "securityContext": context,
-        "volumeMounts": [{ "name": "v", "mountPath": "/v", "subPath": "alice" }],
-    }]);
+    let home = |what: &str| {
+        mounting(what, json!({ "persistentVolumeClaim": { "claimName": "homes" } }), json!({ "subPath": "alice" }))
+    };
+    let init = |context: Value| {
+        json!([{
+            "name": "i", "image": manifests::IMAGE, "securityContext": context,
+            "volumeMounts": [{ "name": "v", "mountPath": "/v", "subPath": "alice" }],
+        }])
+    };
     let rows = [
-        ("amir's uid, for the pod", "/spec/securityContext", json!({ "runAsUser": 2002, "runAsGroup": 2000 }), "own-uid-only"),
+        (
+            "amir's uid, for the pod",
+            "/spec/securityContext",
+            json!({ "runAsUser": 2002, "runAsGroup": 2000 }),
+            "own-uid-only",
+        ),
         ("amir's uid, for a container", CONTAINER, json!({ "runAsUser": 2002 }), "own-uid-only"),
         ("root, for an init container", "/spec/initContainers", init(json!({ "runAsUser": 0 })), "own-uid-only"),
         ("a group of team B", "/spec/securityContext", json!({ "runAsGroup": 2100 }), "own-uid-only"),
         ("fsGroup of team B", "/spec/securityContext", json!({ "fsGroup": 2100 }), "own-groups-only"),
-        ("a supplemental group of team B", "/spec/securityContext", json!({ "supplementalGroups": [2100] }), "own-groups-only"),
+        (
+            "a supplemental group of team B",
+            "/spec/securityContext",
+            json!({ "supplementalGroups": [2100] }),
+            "own-groups-only",
+        ),
     ];
     let row = |(what, path, value, policies): (&str, &str, Value, &'static str)| {
         attempt(what, Alice, create(&with(home(what), path, value)), Refused(policies))
@@ -273,14 +310,51 @@ fn placement() -> Vec<Attempt> {
     let by_name = json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
         { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [NODE] }] },
     ] } });
+    let repel = |whose: Value| {
+        let mut term = json!({ "topologyKey": "topology.kubernetes.io/zone", "labelSelector": {} });
+        merge(&mut term, whose);
+        json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } })
+    };
     let mut attempts = pods([
         ("a node by its name", "/spec/nodeName", NODE.into(), "scheduler-decides"),
         ("a scheduler of its own", "/spec/schedulerName", "mine".into(), "scheduler-decides"),
         ("another runtime", "/spec/runtimeClassName", "other".into(), "scheduler-decides"),
-        ("nodes of another team, by selector", "/spec/nodeSelector", json!({ "team": "b" }), "placement-by-allowed-labels"),
-        ("nodes of another team, by affinity", "/spec/affinity", json!({ "nodeAffinity": required }), "placement-by-allowed-labels"),
-        ("nodes of another team, by preference", "/spec/affinity", json!({ "nodeAffinity": preferred }), "placement-by-allowed-labels"),
-        ("a node by affinity to its name", "/spec/affinity", json!({ "nodeAffinity": by_name }), "placement-by-allowed-labels"),
+        (
+            "nodes of another team, by selector",
+            "/spec/nodeSelector",
+            json!({ "team": "b" }),
+            "placement-by-allowed-labels",
+        ),
+        (
+            "nodes of another team, by affinity",
+            "/spec/affinity",
+            json!({ "nodeAffinity": required }),
+            "placement-by-allowed-labels",
+        ),
+        (
+            "nodes of another team, by preference",
+            "/spec/affinity",
+            json!({ "nodeAffinity": preferred }),
+            "placement-by-allowed-labels",
+        ),
+        (
+            "a node by affinity to its name",
+            "/spec/affinity",
+            json!({ "nodeAffinity": by_name }),
+            "placement-by-allowed-labels",
+        ),
+        (
+            "all pods of a zone kept away, by namespaces",
+            "/spec/affinity",
+            repel(json!({ "namespaces": [TEAM_B] })),
+            "others-are-not-kept-away",
+        ),
+        (
+            "all pods of a zone kept away, by a selector",
+            "/spec/affinity",
+            repel(json!({ "namespaceSelector": {} })),
+            "others-are-not-kept-away",
+        ),
         ("every taint", "/spec/tolerations", json!([{ "operator": "Exists" }]), "tolerations-allowed"),
         (
             "the taint of unhealthy nodes",
@@ -288,14 +362,29 @@ fn placement() -> Vec<Attempt> {
             json!([{ "key": "sagemaker.amazonaws.com/node-health-status", "operator": "Exists" }]),
             "tolerations-allowed",
         ),
-        ("the priority of the cluster's own", "/spec/priorityClassName", "system-node-critical".into(), "not-permitted"),
-        ("the priority of another team", "/spec/priorityClassName", "experimentation-priority".into(), "not-permitted"),
+        (
+            "the priority of the cluster's own",
+            "/spec/priorityClassName",
+            "system-node-critical".into(),
+            "not-permitted",
+        ),
+        (
+            "the priority of another team",
+            "/spec/priorityClassName",
+            "experimentation-priority".into(),
+            "things-stay-in-their-team",
+        ),
     ]);
     let mirror = json!({ "kubernetes.io/config.mirror": "a" });
     let mirrored = with(with(pod("static"), "/metadata/annotations", mirror), "/spec/nodeName", NODE.into());
     attempts.extend([
         attempt("a static pod", Alice, create(&mirrored), Refused("scheduler-decides")),
-        attempt("binds a pod", Alice, create_in(&format!("{}/alices-pod/binding", pods_path()), &binding("alices-pod")), Refused("not-permitted")),
+        attempt(
+            "binds a pod",
+            Alice,
+            create_in(&format!("{}/alices-pod/binding", pods_path()), &binding("alices-pod")),
+            Refused("not-permitted"),
+        ),
         attempt("binds a pod, the old way", Alice, create(&binding("alices-pod")), Refused("not-permitted")),
     ]);
     attempts
@@ -308,8 +397,18 @@ fn devices() -> Vec<Attempt> {
         "resourceClaims": [{ "name": "gpu", "resourceClaimName": "gpu" }],
     });
     pods([
-        ("all GPUs of the node, by variable", "/spec/containers/0/env", env("NVIDIA_VISIBLE_DEVICES", "all"), "gpus-only-by-request"),
-        ("all Neuron devices, by variable", "/spec/containers/0/env", env("AWS_NEURON_VISIBLE_DEVICES", "ALL"), "gpus-only-by-request"),
+        (
+            "all GPUs of the node, by variable",
+            "/spec/containers/0/env",
+            env("NVIDIA_VISIBLE_DEVICES", "all"),
+            "gpus-only-by-request",
+        ),
+        (
+            "all Neuron devices, by variable",
+            "/spec/containers/0/env",
+            env("AWS_NEURON_VISIBLE_DEVICES", "ALL"),
+            "gpus-only-by-request",
+        ),
         ("devices by a claim", "/spec", claim, "no-uncounted-devices"),
         (
             "GPUs in an init container",
@@ -323,10 +422,19 @@ fn devices() -> Vec<Attempt> {
 // ------------------------------------------------------------------------------------------- credentials and tokens
 
 fn credentials() -> Vec<Attempt> {
+    let projected = |audience: &str| {
+        let token = json!({ "serviceAccountToken": { "audience": audience, "path": "token" } });
+        json!([{ "name": "mine", "projected": { "sources": [token] } }])
+    };
     let mut attempts = pods([
         ("another service account", "/spec/serviceAccountName", "other".into(), "not-permitted"),
         ("another service account, by the old name", "/spec/serviceAccount", "other".into(), "not-permitted"),
-        ("another role, by variable", "/spec/containers/0/env", env("AWS_ROLE_ARN", "arn:aws:iam::111122223333:role/b"), "no-credentials-by-env"),
+        (
+            "another role, by variable",
+            "/spec/containers/0/env",
+            env("AWS_ROLE_ARN", "arn:aws:iam::111122223333:role/b"),
+            "no-credentials-by-env",
+        ),
         (
             "another token file, by variable",
             "/spec/containers/0/env",
@@ -337,10 +445,24 @@ fn credentials() -> Vec<Attempt> {
             "no role at all, to get the node's, by label",
             "/metadata/labels",
             json!({ "eks.amazonaws.com/skip-pod-identity-webhook": "true" }),
-            "no-way-round-the-queue",
+            "no-way-round-the-queue, no-way-round-the-role",
+        ),
+        (
+            "no role at all, to get the node's, by annotation",
+            "/metadata/annotations",
+            json!({ "eks.amazonaws.com/skip-containers": "main" }),
+            "no-way-round-the-role",
+        ),
+        ("a token for STS, projected", "/spec/volumes", projected("sts.amazonaws.com"), "tokens-for-the-cluster-only"),
+        (
+            "a token for Pod Identity, projected",
+            "/spec/volumes",
+            projected("pods.eks.amazonaws.com"),
+            "tokens-for-the-cluster-only",
         ),
     ]);
-    let role = json!({ "metadata": { "annotations": { "eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/b" } } });
+    let role =
+        json!({ "metadata": { "annotations": { "eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/b" } } });
     attempts.extend([
         attempt(
             "a role for a service account of its own",
@@ -352,17 +474,24 @@ fn credentials() -> Vec<Attempt> {
             )),
             Refused("not-permitted"),
         ),
-        attempt("another role for the team's service account", Alice, patch("v1", "ServiceAccount", "team-a", &role), Refused("not-permitted")),
+        attempt(
+            "another role for the team's service account",
+            Alice,
+            patch("v1", "ServiceAccount", "team-a", &role),
+            Refused("not-permitted"),
+        ),
     ]);
     attempts
 }
 
 fn tokens() -> Vec<Attempt> {
-    let request = |audience: Option<&str>| json!({
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": { "audiences": audience.into_iter().collect::<Vec<_>>(), "expirationSeconds": 3600 },
-    });
+    let request = |audience: Option<&str>| {
+        json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": { "audiences": audience.into_iter().collect::<Vec<_>>(), "expirationSeconds": 3600 },
+        })
+    };
     let token = |account: &str, audience: Option<&str>| {
         create_in(&format!("/api/v1/namespaces/{TEAM_A}/serviceaccounts/{account}/token"), &request(audience))
     };
@@ -374,10 +503,20 @@ fn tokens() -> Vec<Attempt> {
         attempt("a token of the team's service account", Alice, token("team-a", None), Refused("not-permitted")),
         attempt("a token of another service account", Alice, token("other", None), Refused("not-permitted")),
         attempt("a token for STS", Alice, token("team-a", Some("sts.amazonaws.com")), Refused("not-permitted")),
-        attempt("a token for Pod Identity", Alice, token("team-a", Some("pods.eks.amazonaws.com")), Refused("not-permitted")),
+        attempt(
+            "a token for Pod Identity",
+            Alice,
+            token("team-a", Some("pods.eks.amazonaws.com")),
+            Refused("not-permitted"),
+        ),
         attempt("a Secret that becomes a token", Alice, create(&secret), Refused("not-permitted")),
         attempt("a token, by code in a pod", Inside, token("team-a", None), Refused("not-permitted")),
-        attempt("work, by a token without a pod", Minted, create(&manifests::job("by-a-minted-token")), Refused("not-permitted")),
+        attempt(
+            "work, by a token without a pod",
+            Minted,
+            create(&manifests::job("by-a-minted-token")),
+            Refused("not-permitted"),
+        ),
     ]
 }
 
@@ -389,16 +528,47 @@ fn others_work() -> Vec<Attempt> {
     let of_a_pod = json!([{ "op": "replace", "path": "/spec/containers/0/image", "value": other }]);
     let scale = json!({ "spec": { "replicas": 3 } });
     let scaled = |version: &str, kind: &str, name: &str| patch(version, kind, name, &scale).below("scale");
-    let resize = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "20m" } } }] } });
+    let resize =
+        json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "20m" } } }] } });
     let owner = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "amirs", "controller": true });
     vec![
-        attempt("another image in amir's Deployment", Alice, patch("apps/v1", "Deployment", "amirs", &template), Refused("not-permitted, others-work-is-not-rewritten")),
-        attempt("another image in alice's, by her lead", Amir, patch("apps/v1", "Deployment", "alices", &template), Refused("others-work-is-not-rewritten")),
-        attempt("another image in amir's pod", Alice, patch("v1", "Pod", "amirs-pod", &of_a_pod), Refused("not-permitted, others-work-is-not-rewritten")),
+        attempt(
+            "another image in amir's Deployment",
+            Alice,
+            patch("apps/v1", "Deployment", "amirs", &template),
+            Refused("others-work-is-not-rewritten"),
+        ),
+        attempt(
+            "another image in alice's, by her lead",
+            Amir,
+            patch("apps/v1", "Deployment", "alices", &template),
+            Refused("others-work-is-not-rewritten"),
+        ),
+        attempt(
+            "another image in amir's pod",
+            Alice,
+            patch("v1", "Pod", "amirs-pod", &of_a_pod),
+            Refused("others-work-is-not-rewritten, own-uid-only"),
+        ),
         attempt("more of amir's Deployment", Alice, scaled("apps/v1", "Deployment", "amirs"), Refused("not-permitted")),
-        attempt("more of amir's StatefulSet", Alice, scaled("apps/v1", "StatefulSet", "amirs-set"), Refused("not-permitted")),
-        attempt("more of amir's training", Alice, scaled("kubeflow.org/v1", "PyTorchJob", "amirs-training"), Refused("not-permitted")),
-        attempt("amir's pod made larger", Alice, patch("v1", "Pod", "amirs-held", &resize).below("resize").strategic(), Refused("not-permitted")),
+        attempt(
+            "more of amir's StatefulSet",
+            Alice,
+            scaled("apps/v1", "StatefulSet", "amirs-set"),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "more of amir's training",
+            Alice,
+            scaled("kubeflow.org/v1", "PyTorchJob", "amirs-training"),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "amir's pod made larger",
+            Alice,
+            patch("v1", "Pod", "amirs-held", &resize).below("resize").strategic(),
+            Refused("not-permitted"),
+        ),
         attempt(
             "amir's suspended Job, started",
             Alice,
@@ -408,14 +578,24 @@ fn others_work() -> Vec<Attempt> {
         attempt(
             "amir's Space, opened to all",
             Alice,
-            patch("workspace.jupyter.org/v1alpha1", "Workspace", "amirs-space", &json!({ "spec": { "accessType": "Public" } })),
-            Refused("not-permitted, others-work-is-not-rewritten"),
+            patch(
+                "workspace.jupyter.org/v1alpha1",
+                "Workspace",
+                "amirs-space",
+                &json!({ "spec": { "accessType": "Public" } }),
+            ),
+            Refused("others-work-is-not-rewritten"),
         ),
         attempt(
             "amir's pod, hung under alice's Deployment",
             Alice,
-            patch("v1", "Pod", "amirs-pod", &json!({ "metadata": { "ownerReferences": [with(owner, "/name", "alices".into())] } })),
-            Refused("not-permitted, others-work-is-not-rewritten"),
+            patch(
+                "v1",
+                "Pod",
+                "amirs-pod",
+                &json!({ "metadata": { "ownerReferences": [with(owner, "/name", "alices".into())] } }),
+            ),
+            Refused("others-work-is-not-rewritten"),
         ),
     ]
 }
@@ -425,13 +605,44 @@ fn stamps() -> Vec<Attempt> {
     let forged = json!({ "cedargate.dev/submitted-by": stamp });
     let by_status = json!({ "metadata": { "annotations": forged } });
     let status = |version: &str, kind: &str, name: &str| patch(version, kind, name, &by_status).below("status");
+    let amirs = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "amirs-waiting", "controller": true });
+    let queue = json!({ "metadata": { "labels": { "kueue.x-k8s.io/queue-name": "hyperpod-ns-team-b-localqueue" } } });
     let in_template = with(manifests::job("forged"), "/spec/template/metadata/annotations", forged.clone());
     vec![
         attempt("amir's stamp, in a template", Alice, create(&in_template), Refused("stamp")),
         attempt("amir's stamp, by a Job's status", Alice, status("batch/v1", "Job", "alices-job"), Refused("stamp")),
         attempt("amir's stamp, by a pod's status", Alice, status("v1", "Pod", "alices-pod"), Refused("stamp")),
-        attempt("amir's stamp, by a Deployment's status", Alice, status("apps/v1", "Deployment", "alices"), Refused("stamp")),
-        attempt("amir's stamp, by a CronJob's status", Alice, status("batch/v1", "CronJob", "alices-nightly"), Refused("stamp")),
+        attempt(
+            "amir's stamp, by a Deployment's status",
+            Alice,
+            status("apps/v1", "Deployment", "alices"),
+            Refused("stamp"),
+        ),
+        attempt(
+            "amir's stamp, by a StatefulSet's status",
+            Alice,
+            status("apps/v1", "StatefulSet", "alices-set"),
+            Refused("stamp"),
+        ),
+        attempt(
+            "a Job hung under amir's, by its status",
+            Alice,
+            patch("batch/v1", "Job", "alices-job", &json!({ "metadata": { "ownerReferences": [amirs] } }))
+                .below("status"),
+            Refused("stamp"),
+        ),
+        attempt(
+            "another queue, by a Job's status",
+            Alice,
+            patch("batch/v1", "Job", "alices-job", &queue).below("status"),
+            Refused("stamp"),
+        ),
+        attempt(
+            "amir's stamp, by a CronJob's status",
+            Alice,
+            status("batch/v1", "CronJob", "alices-nightly"),
+            Refused("stamp"),
+        ),
     ]
 }
 
@@ -440,22 +651,44 @@ fn into_pods() -> Vec<Attempt> {
     let debug = |name: &str, container: Value| {
         let mut debugger = json!({ "name": "debugger", "image": manifests::IMAGE });
         merge(&mut debugger, container);
-        patch("v1", "Pod", name, &json!({ "spec": { "ephemeralContainers": [debugger] } })).below("ephemeralcontainers").strategic()
+        patch("v1", "Pod", name, &json!({ "spec": { "ephemeralContainers": [debugger] } }))
+            .below("ephemeralcontainers")
+            .strategic()
     };
     let neutral = env("NVIDIA_VISIBLE_DEVICES", "void");
     vec![
-        attempt("into amir's pod", Alice, exec("amirs-pod"), Refused("not-permitted, homes-are-entered-by-their-owner")),
-        attempt("into alice's pod, by her lead", Amir, exec("alices-pod"), Refused("not-permitted, homes-are-entered-by-their-owner")),
-        attempt("attached to amir's pod", Alice, connect(&format!("{}/amirs-pod/attach?stdout=true", pods_path())), Refused("not-permitted, homes-are-entered-by-their-owner")),
-        attempt("a port of amir's pod", Alice, connect(&format!("{}/amirs-pod/portforward", pods_path())), Refused("not-permitted, homes-are-entered-by-their-owner")),
-        attempt("amir's pod, through the API server", Alice, connect(&format!("{}/amirs-pod/proxy/", pods_path())), Refused("not-permitted, homes-are-entered-by-their-owner")),
+        attempt("into amir's pod", Alice, exec("amirs-pod"), Refused("homes-are-entered-by-their-owner")),
+        attempt("into alice's pod, by her lead", Amir, exec("alices-pod"), Refused("homes-are-entered-by-their-owner")),
+        attempt(
+            "attached to amir's pod",
+            Alice,
+            connect(&format!("{}/amirs-pod/attach?stdout=true", pods_path())),
+            Refused("homes-are-entered-by-their-owner"),
+        ),
+        attempt(
+            "a port of amir's pod",
+            Alice,
+            connect(&format!("{}/amirs-pod/portforward", pods_path())),
+            Refused("homes-are-entered-by-their-owner"),
+        ),
+        attempt(
+            "amir's pod, through the API server",
+            Alice,
+            connect(&format!("{}/amirs-pod/proxy/", pods_path())),
+            Refused("homes-are-entered-by-their-owner"),
+        ),
         attempt(
             "amir's pod, through its Service",
             Alice,
             connect(&format!("/api/v1/namespaces/{TEAM_A}/services/amirs/proxy/")),
             Refused("unknown-target"),
         ),
-        attempt("a container in amir's pod", Alice, debug("amirs-pod", json!({ "env": neutral })), Refused("not-permitted, homes-are-entered-by-their-owner")),
+        attempt(
+            "a container in amir's pod",
+            Alice,
+            debug("amirs-pod", json!({ "env": neutral })),
+            Refused("homes-are-entered-by-their-owner"),
+        ),
         attempt(
             "a privileged container in a pod that runs",
             Alice,
@@ -468,14 +701,22 @@ fn into_pods() -> Vec<Attempt> {
             debug("alices-pod", json!({ "name": "d2", "env": env("NVIDIA_VISIBLE_DEVICES", "all") })),
             Refused("gpus-only-by-request"),
         ),
-        attempt("all GPUs, in a pod that runs, by its image", Alice, debug("alices-pod", json!({ "name": "d3" })), Refused("gpus-only-by-request")),
+        attempt(
+            "all GPUs, in a pod that runs, by its image",
+            Alice,
+            debug("alices-pod", json!({ "name": "d3" })),
+            Refused("gpus-only-by-request"),
+        ),
         attempt(
             "another uid on a home, in a pod that runs",
             Alice,
-            debug("alices-home", json!({
-                "name": "d4", "env": neutral, "securityContext": { "runAsUser": 2002 },
-                "volumeMounts": [{ "name": "home", "mountPath": "/h" }],
-            })),
+            debug(
+                "alices-home",
+                json!({
+                    "name": "d4", "env": neutral, "securityContext": { "runAsUser": 2002 },
+                    "volumeMounts": [{ "name": "home", "mountPath": "/h" }],
+                }),
+            ),
             Refused("own-uid-only, shared-claims-by-declared-path"),
         ),
     ]
@@ -487,7 +728,9 @@ fn claims() -> Vec<Attempt> {
     let claim = |name: &str, spec: Value| {
         let mut whole = json!({ "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1Gi" } } });
         merge(&mut whole, spec);
-        create(&json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name }, "spec": whole }))
+        create(
+            &json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name }, "spec": whole }),
+        )
     };
     let source = json!({ "apiGroup": null, "kind": "PersistentVolumeClaim", "name": "amirs-data" });
     let foreign = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "of-team-b" });
@@ -497,15 +740,49 @@ fn claims() -> Vec<Attempt> {
         create(&json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name }, "spec": spec }))
     };
     vec![
-        attempt("another team's volume, by its name", Alice, claim("by-name", json!({ "storageClassName": "", "volumeName": "pv-of-team-b" })), Refused("not-permitted")),
-        attempt("another team's volume, by its labels", Alice, claim("by-label", json!({ "storageClassName": "", "selector": { "matchLabels": { "team": "b" } } })), Refused("not-permitted")),
-        attempt("a copy of amir's claim", Alice, claim("by-source", json!({ "dataSource": source })), Refused("not-permitted")),
-        attempt("another team's snapshot", Alice, claim("by-reference", json!({ "dataSourceRef": foreign })), Refused("not-permitted")),
-        attempt("the node's disk as a volume", Alice, volume("disk", json!({ "hostPath": { "path": "/" } })), Refused("not-permitted, members-work-in-their-namespaces")),
+        attempt(
+            "another team's volume, by its name",
+            Alice,
+            claim("by-name", json!({ "storageClassName": "", "volumeName": "pv-of-team-b" })),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "another team's volume, by its labels",
+            Alice,
+            claim("by-label", json!({ "storageClassName": "", "selector": { "matchLabels": { "team": "b" } } })),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a copy of amir's claim",
+            Alice,
+            claim("by-source", json!({ "dataSource": source })),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "another team's snapshot",
+            Alice,
+            claim("by-reference", json!({ "dataSourceRef": foreign })),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a storage class that is not the team's",
+            Alice,
+            claim("by-class", json!({ "storageClassName": "fsx-of-team-b" })),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "the node's disk as a volume",
+            Alice,
+            volume("disk", json!({ "hostPath": { "path": "/" } })),
+            Refused("not-permitted, members-work-in-their-namespaces"),
+        ),
         attempt(
             "another team's directory as a volume",
             Alice,
-            volume("directory", json!({ "csi": { "driver": "fsx.csi.aws.com", "volumeHandle": "fs-1", "volumeAttributes": { "mountname": "abc/TeamB" } } })),
+            volume(
+                "directory",
+                json!({ "csi": { "driver": "fsx.csi.aws.com", "volumeHandle": "fs-1", "volumeAttributes": { "mountname": "abc/TeamB" } } }),
+            ),
             Refused("members-work-in-their-namespaces"),
         ),
     ]
@@ -515,7 +792,9 @@ fn rights() -> Vec<Attempt> {
     let rbac = "rbac.authorization.k8s.io";
     let role = |name: &str, groups: &[&str], resources: &[&str], verbs: &[&str]| {
         let rule = json!({ "apiGroups": groups, "resources": resources, "verbs": verbs });
-        create(&json!({ "apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": { "name": name }, "rules": [rule] }))
+        create(
+            &json!({ "apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": { "name": name }, "rules": [rule] }),
+        )
     };
     let binding = json!({
         "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": { "name": "more" },
@@ -525,16 +804,56 @@ fn rights() -> Vec<Attempt> {
     let subjects = json!({ "subjects": [{ "apiGroup": rbac, "kind": "User", "name": "mallory" }] });
     let widen = json!([{ "op": "add", "path": "/rules/-", "value": { "apiGroups": [""], "resources": ["secrets"], "verbs": ["list"] } }]);
     vec![
-        attempt("a role that impersonates", Alice, role("impersonate", &[""], &["serviceaccounts"], &["impersonate"]), Refused("not-permitted")),
-        attempt("a role that escalates", Alice, role("escalate", &[rbac], &["roles"], &["escalate"]), Refused("not-permitted")),
+        attempt(
+            "a role that impersonates",
+            Alice,
+            role("impersonate", &[""], &["serviceaccounts"], &["impersonate"]),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a role that escalates",
+            Alice,
+            role("escalate", &[rbac], &["roles"], &["escalate"]),
+            Refused("not-permitted"),
+        ),
         attempt("a role that binds", Alice, role("bind", &[rbac], &["roles"], &["bind"]), Refused("not-permitted")),
-        attempt("a role that reads all Secrets", Alice, role("secrets", &[""], &["secrets"], &["list"]), Refused("not-permitted")),
-        attempt("a role that may everything", Alice, role("everything", &["*"], &["*"], &["*"]), Refused("not-permitted")),
-        attempt("a role that enters pods", Alice, role("enters", &[""], &["pods/exec"], &["create"]), Refused("not-permitted")),
-        attempt("a role that takes tokens", Alice, role("tokens", &[""], &["serviceaccounts/token"], &["create"]), Refused("not-permitted")),
+        attempt(
+            "a role that reads all Secrets",
+            Alice,
+            role("secrets", &[""], &["secrets"], &["list"]),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a role that may everything",
+            Alice,
+            role("everything", &["*"], &["*"], &["*"]),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a role that enters pods",
+            Alice,
+            role("enters", &[""], &["pods/exec"], &["create"]),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a role that takes tokens",
+            Alice,
+            role("tokens", &[""], &["serviceaccounts/token"], &["create"]),
+            Refused("not-permitted"),
+        ),
         attempt("a binding for somebody else", Alice, create(&binding), Refused("not-permitted")),
-        attempt("other subjects in a binding", Alice, patch("rbac.authorization.k8s.io/v1", "RoleBinding", "harmless", &subjects), Refused("not-permitted")),
-        attempt("a rule more in a role", Alice, patch("rbac.authorization.k8s.io/v1", "Role", "harmless", &widen), Refused("not-permitted")),
+        attempt(
+            "other subjects in a binding",
+            Alice,
+            patch("rbac.authorization.k8s.io/v1", "RoleBinding", "harmless", &subjects),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a rule more in a role",
+            Alice,
+            patch("rbac.authorization.k8s.io/v1", "Role", "harmless", &widen),
+            Refused("not-permitted"),
+        ),
     ]
 }
 
@@ -544,30 +863,118 @@ fn objects() -> Vec<Attempt> {
         merge(&mut whole, spec);
         create(&json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": whole }))
     };
+    let ingress = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "open" },
+        "spec": { "ingressClassName": "alb", "defaultBackend": { "service": { "name": "amirs", "port": { "number": 80 } } } },
+    });
+    let lets_out = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "lets-out" },
+        "spec": { "podSelector": {}, "policyTypes": ["Egress"], "egress": [{ "to": [{ "ipBlock": { "cidr": "169.254.169.254/32" } }] }] },
+    });
+    let emptied = json!({ "spec": { "podSelector": { "matchLabels": { "no": "pod" } } } });
+    let keep = json!(["example.com/keep"]);
+    let finalizer = json!({ "metadata": { "finalizers": keep } });
+    let amirs_set =
+        json!([{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "amirs-set", "controller": true }]);
+    let revision = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1,
+        "metadata": { "name": "amirs-set-forged", "labels": { "app": "amirs-set" }, "ownerReferences": amirs_set },
+        "data": { "spec": { "template": manifests::stateful_set("amirs-set")["spec"]["template"] } },
+    });
+    let blocking =
+        json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "amirs-waiting", "blockOwnerDeletion": true }]);
+    let below_amirs = with(pod("below-amirs"), "/metadata/ownerReferences", blocking);
     let labels = |labels: Value| json!({ "metadata": { "labels": labels } });
     let namespace = |patched: &Value| patch("v1", "Namespace", TEAM_A, patched);
     vec![
-        attempt("a Service at an address of the outside", Alice, service("external", json!({ "externalIPs": ["10.0.0.1"] })), Refused("not-permitted")),
+        attempt(
+            "a Service at an address of the outside",
+            Alice,
+            service("external", json!({ "externalIPs": ["10.0.0.1"] })),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a load balancer",
+            Alice,
+            service("balanced", json!({ "type": "LoadBalancer" })),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a port of every node",
+            Alice,
+            service("on-nodes", json!({ "type": "NodePort" })),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a name that leads elsewhere",
+            Alice,
+            service("alias", json!({ "type": "ExternalName", "externalName": "a.example" })),
+            Refused("not-permitted"),
+        ),
+        attempt("a load balancer, by Ingress", Alice, create(&ingress), Refused("not-permitted")),
+        attempt(
+            "the node's credentials, by a NetworkPolicy that lets out",
+            Alice,
+            create(&lets_out),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "the platform's NetworkPolicy, emptied",
+            Alice,
+            patch("networking.k8s.io/v1", "NetworkPolicy", "platforms", &emptied),
+            Refused("not-permitted"),
+        ),
+        attempt("what amir's StatefulSet makes pods from", Alice, create(&revision), Refused("not-permitted")),
+        attempt(
+            "a finalizer on its own pod",
+            Alice,
+            create(&with(pod("stays"), "/metadata/finalizers", keep.clone())),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a finalizer on its own Job",
+            Alice,
+            patch("batch/v1", "Job", "alices-job", &finalizer),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a finalizer on amir's Job",
+            Alice,
+            patch("batch/v1", "Job", "amirs-waiting", &finalizer),
+            Refused("not-permitted"),
+        ),
+        attempt("amir's Job kept from going", Alice, create(&below_amirs), Refused("not-permitted")),
         attempt(
             "no Pod Security for the namespace",
             Alice,
             namespace(&labels(json!({ "pod-security.kubernetes.io/enforce": "privileged" }))),
             Refused("not-permitted"),
         ),
-        attempt("another quota for the namespace", Alice, namespace(&labels(json!({ "sagemaker.amazonaws.com/activate-quota": null }))), Refused("not-permitted")),
+        attempt(
+            "another quota for the namespace",
+            Alice,
+            namespace(&labels(json!({ "sagemaker.amazonaws.com/activate-quota": null }))),
+            Refused("not-permitted"),
+        ),
         attempt(
             "labels of the namespace, by its status",
             Alice,
             namespace(&labels(json!({ "pod-security.kubernetes.io/warn": "privileged" }))).below("status"),
             Refused("not-permitted"),
         ),
-        attempt("a namespace of its own", Alice, create(&manifests::namespace("hyperpod-ns-alice")), Refused("members-work-in-their-namespaces")),
+        attempt(
+            "a namespace of its own",
+            Alice,
+            create(&manifests::namespace("hyperpod-ns-alice")),
+            Refused("members-work-in-their-namespaces"),
+        ),
     ]
 }
 
 fn endpoints() -> Vec<Attempt> {
     let endpoint = |name: &str| manifests::in_namespace(manifests::endpoint(name), TEAM_A);
-    let ours = |name: &str| with(endpoint(name), "/spec/modelSourceConfig/s3Storage/bucketName", "team-a-models".into());
+    let ours =
+        |name: &str| with(endpoint(name), "/spec/modelSourceConfig/s3Storage/bucketName", "team-a-models".into());
     let kubernetes = |name: &str, value: Value| create(&with(ours(name), "/spec/kubernetes", value));
     let jump_start = |name: &str, path: &str| {
         let model = json!({
@@ -578,13 +985,43 @@ fn endpoints() -> Vec<Attempt> {
     };
     let fsx = json!({ "modelSourceType": "fsx", "fsxStorage": { "fileSystemId": "fs-0fedcba9876543210" }, "modelLocation": "m" });
     vec![
-        attempt("another team's bucket", Alice, create(&endpoint("bucket")), Refused("not-permitted, things-stay-in-their-team")),
-        attempt("another file system", Alice, create(&with(endpoint("file-system"), "/spec/modelSourceConfig", fsx)), Refused("not-permitted")),
-        attempt("the node's disk, by an endpoint", Alice, kubernetes("disk", json!({ "volumes": [{ "name": "v", "hostPath": { "path": "/" } }] })), Refused("volume-kinds")),
-        attempt("a scheduler, by an endpoint", Alice, kubernetes("scheduler", json!({ "schedulerName": "mine" })), Refused("scheduler-decides")),
-        attempt("a service account, by an endpoint", Alice, kubernetes("account", json!({ "serviceAccountName": "other" })), Refused("not-permitted")),
-        attempt("another team's role, to run a model", Alice, jump_start("execution", "/spec/server/executionRole"), Refused("not-permitted")),
-        attempt("another team's role, to fetch a model", Alice, jump_start("gated", "/spec/model/gatedModelDownloadRole"), Refused("not-permitted")),
+        attempt("another team's bucket", Alice, create(&endpoint("bucket")), Refused("things-stay-in-their-team")),
+        attempt(
+            "another file system",
+            Alice,
+            create(&with(endpoint("file-system"), "/spec/modelSourceConfig", fsx)),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "the node's disk, by an endpoint",
+            Alice,
+            kubernetes("disk", json!({ "volumes": [{ "name": "v", "hostPath": { "path": "/" } }] })),
+            Refused("volume-kinds"),
+        ),
+        attempt(
+            "a scheduler, by an endpoint",
+            Alice,
+            kubernetes("scheduler", json!({ "schedulerName": "mine" })),
+            Refused("scheduler-decides"),
+        ),
+        attempt(
+            "a service account, by an endpoint",
+            Alice,
+            kubernetes("account", json!({ "serviceAccountName": "other" })),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "another team's role, to run a model",
+            Alice,
+            jump_start("execution", "/spec/server/executionRole"),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "another team's role, to fetch a model",
+            Alice,
+            jump_start("gated", "/spec/model/gatedModelDownloadRole"),
+            Refused("not-permitted"),
+        ),
     ]
 }
 
@@ -615,7 +1052,12 @@ fn amounts() -> Vec<Attempt> {
         attempt("more than the team may ever hold", Alice, create(&job("too-many", 9)), Refused("cannot-fit")),
         attempt("one on every node", Alice, create(&daemon_set), Refused("cannot-fit")),
         attempt("as many as the autoscaler likes", Alice, create(&ray), Refused("cannot-fit")),
-        attempt("a privileged pod, as a rehearsal", Alice, create(&with(pod("rehearsal"), CONTAINER, json!({ "privileged": true }))).rehearsed(), Refused("no-privileged")),
+        attempt(
+            "a privileged pod, as a rehearsal",
+            Alice,
+            create(&with(pod("rehearsal"), CONTAINER, json!({ "privileged": true }))).rehearsed(),
+            Refused("no-privileged"),
+        ),
         attempt(
             "a privileged pod, by server-side apply",
             Alice,
@@ -641,19 +1083,39 @@ fn elsewhere() -> Vec<Attempt> {
     let rewrite = patch("apps/v1", "Deployment", "alices", &image);
     let bound = binding("alices-pod");
     vec![
-        attempt("work in another team's namespace", Alice, in_b("abroad"), Refused("not-permitted, things-stay-in-their-team")),
-        attempt("work in no team's namespace", Alice, create(&manifests::in_namespace(manifests::job("nowhere"), "default")), Refused("members-work-in-their-namespaces")),
-        attempt("into bob's pod", Alice, connect(&format!("/api/v1/namespaces/{TEAM_B}/pods/bobs-pod/exec?command=id&stdout=true")), Refused("not-permitted, homes-are-entered-by-their-owner")),
+        attempt("work in another team's namespace", Alice, in_b("abroad"), Refused("not-permitted")),
+        attempt(
+            "work in no team's namespace",
+            Alice,
+            create(&manifests::in_namespace(manifests::job("nowhere"), "default")),
+            Refused("members-work-in-their-namespaces"),
+        ),
+        attempt(
+            "into bob's pod",
+            Alice,
+            connect(&format!("/api/v1/namespaces/{TEAM_B}/pods/bobs-pod/exec?command=id&stdout=true")),
+            Refused("homes-are-entered-by-their-owner"),
+        ),
         attempt("work, by a role of no team", Eve, create(&manifests::job("by-eve")), Refused("not-permitted")),
         attempt("work as alice, by her name", Eve, as_alice, Refused("untrusted-identity")),
-        attempt("a pod as the job controller", Eve, create(&orphan).posing(controller, None), Refused("untrusted-identity")),
+        attempt(
+            "a pod as the job controller",
+            Eve,
+            create(&orphan).posing(controller, None),
+            Refused("untrusted-identity"),
+        ),
         attempt(
             "alice's pod bound, as the scheduler",
             Eve,
             create_in(&format!("{}/alices-pod/binding", pods_path()), &bound).posing("system:kube-scheduler", None),
             Nobody,
         ),
-        attempt("alice's work, as HyperPod", Eve, rewrite.posing("hyperpod-service-linked-role", None), Refused("not-permitted")),
+        attempt(
+            "alice's work, as HyperPod",
+            Eve,
+            rewrite.posing("hyperpod-service-linked-role", None),
+            Refused("not-permitted"),
+        ),
     ]
 }
 
@@ -669,15 +1131,31 @@ fn left_to_rbac() -> Vec<Attempt> {
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "mine" },
         "rules": [{ "apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"] }],
     });
-    let aws_auth = patch("v1", "ConfigMap", "aws-auth", &json!({ "data": { "mapRoles": "[]" } })).in_namespace("kube-system");
+    let aws_auth =
+        patch("v1", "ConfigMap", "aws-auth", &json!({ "data": { "mapRoles": "[]" } })).in_namespace("kube-system");
     vec![
         attempt("webhooks that watch over it", Alice, Call::of("DELETE", &hook, Value::Null), Rbac),
-        attempt("the kubelet, through the API server", Alice, connect(&format!("/api/v1/nodes/{NODE}/proxy/pods")), Rbac),
+        attempt(
+            "the kubelet, through the API server",
+            Alice,
+            connect(&format!("/api/v1/nodes/{NODE}/proxy/pods")),
+            Rbac,
+        ),
         attempt("a certificate", Alice, create(&csr), Rbac),
         attempt("a role of the cluster", Alice, create(&cluster_role), Rbac),
         attempt("who is who, in aws-auth", Alice, aws_auth, Rbac),
-        attempt("a Job's status", Alice, patch("batch/v1", "Job", "amirs-waiting", &json!({ "status": { "ready": 0 } })).below("status"), Nobody),
-        attempt("amir's pod, deleted", Alice, Call::of("DELETE", &format!("{}/amirs-other-pod", pods_path()), Value::Null), Nobody),
+        attempt(
+            "a Job's status",
+            Alice,
+            patch("batch/v1", "Job", "amirs-waiting", &json!({ "status": { "ready": 0 } })).below("status"),
+            Nobody,
+        ),
+        attempt(
+            "amir's pod, deleted",
+            Alice,
+            Call::of("DELETE", &format!("{}/amirs-other-pod", pods_path()), Value::Null),
+            Nobody,
+        ),
         attempt(
             "amir's pod, evicted",
             Alice,

@@ -63,7 +63,9 @@ impl Site {
             make(&self.admin, &object).await;
         }
         let bob = client(&people.bob).await;
-        for (whose, objects) in [(&self.clients[&Alice], of_alice()), (&self.clients[&Amir], of_amir()), (&bob, of_bob())] {
+        for (whose, objects) in
+            [(&self.clients[&Alice], of_alice()), (&self.clients[&Amir], of_amir()), (&bob, of_bob())]
+        {
             for object in objects {
                 make(whose, &object).await;
             }
@@ -185,7 +187,8 @@ async fn send(client: &Client, call: &Call) -> Reply {
         request = request.header(key, value);
     }
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let response = client.send(request.body(Body::from(body)).expect("a request")).await.expect("the API server answers");
+    let response =
+        client.send(request.body(Body::from(body)).expect("a request")).await.expect("the API server answers");
     let code = response.status().as_u16();
     let audit_id = response.headers().get("audit-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
     let bytes = response.into_body().collect_bytes().await.expect("an answer");
@@ -197,11 +200,10 @@ async fn send(client: &Client, call: &Call) -> Reply {
 fn of_the_platform(alice: &Identity, eve: &Identity) -> Vec<Value> {
     let rbac = "rbac.authorization.k8s.io/v1";
     let user = |who: &str| json!([{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": who }]);
-    let role = |kind: &str, name: &str, rules: Value| {
-        json!({ "apiVersion": rbac, "kind": kind, "metadata": { "name": name }, "rules": rules })
-    };
+    let role = |kind: &str, name: &str, rules: Value| json!({ "apiVersion": rbac, "kind": kind, "metadata": { "name": name }, "rules": rules });
     let binding = |kind: &str, name: &str, who: &str| {
-        let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind.trim_end_matches("Binding"), "name": name });
+        let role =
+            json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind.trim_end_matches("Binding"), "name": name });
         json!({ "apiVersion": rbac, "kind": kind, "metadata": { "name": name }, "roleRef": role, "subjects": user(who) })
     };
     let too_wide = json!([
@@ -211,9 +213,7 @@ fn of_the_platform(alice: &Identity, eve: &Identity) -> Vec<Value> {
         json!([{ "apiGroups": [""], "resources": ["users", "groups", "serviceaccounts"], "verbs": ["impersonate"] }]);
     let reads_pods = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }]);
     let account = |name: &str| json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
-    let priority = |name: &str| {
-        json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": name }, "value": 1 })
-    };
+    let priority = |name: &str| json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": name }, "value": 1 });
     vec![
         role("ClusterRole", "too-wide", too_wide),
         binding("ClusterRoleBinding", "too-wide", alice.username()),
@@ -229,6 +229,10 @@ fn of_the_platform(alice: &Identity, eve: &Identity) -> Vec<Value> {
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
             "metadata": { "name": "somebodys" },
         }),
+        json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "platforms" },
+            "spec": { "podSelector": {}, "policyTypes": ["Egress"] },
+        }),
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "aws-auth", "namespace": "kube-system" } }),
     ]
 }
@@ -237,8 +241,14 @@ fn of_alice() -> Vec<Value> {
     let home = json!([{ "name": "home", "persistentVolumeClaim": { "claimName": "homes" } }]);
     let mount = json!([{ "name": "home", "mountPath": "/home/alice", "subPath": "alice" }]);
     let at_home = with(manifests::pod("alices-home"), "/spec/volumes", home);
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "alices-claim" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "gp3", "resources": { "requests": { "storage": "1Gi" } } },
+    });
     vec![
+        claim,
         manifests::deployment("alices"),
+        manifests::stateful_set("alices-set"),
         manifests::job("alices-job"),
         with(manifests::cron_job("alices-nightly"), "/spec/suspend", true.into()),
         with(manifests::pod("alices-pod"), "/spec/serviceAccountName", "team-a".into()),
