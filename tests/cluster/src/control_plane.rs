@@ -59,7 +59,7 @@ kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 omitManagedFields: true
 rules:
-  - {level: Metadata, resources: [{group: "", resources: [pods/exec, pods/attach, pods/portforward, pods/proxy]}]}
+  - {level: Metadata, resources: [{group: "", resources: [pods/exec, pods/attach, pods/portforward, pods/proxy, services/proxy]}]}
   - {level: None, verbs: [get, list, watch]}
   - {level: None, resources: [{group: "", resources: [events]}, {group: events.k8s.io}, {group: apiextensions.k8s.io}]}
   - {level: None, resources: [{group: authorization.k8s.io}, {group: authentication.k8s.io}]}

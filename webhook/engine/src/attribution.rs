@@ -29,9 +29,19 @@ use crate::vocabulary::{Change, ComponentKind, Origin};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Principal {
     Submitter(Submitter),
-    ServiceAccount { namespace: String, name: String },
-    Component { kind: ComponentKind, name: String },
-    Stranger { name: String },
+    ServiceAccount {
+        namespace: String,
+        name: String,
+    },
+    Component {
+        kind: ComponentKind,
+        name: String,
+        /// Nothing but its username says that it is it.
+        by_name: bool,
+    },
+    Stranger {
+        name: String,
+    },
 }
 
 /// Whose work an object is, and who is asking now.
@@ -102,6 +112,8 @@ pub enum AttributionError {
     ReservedKey { key: String, path: String },
     #[error("the stamp is not the one that the gate set")]
     ForeignStamp,
+    #[error("`{key}` is changed along with the status")]
+    ByStatus { key: String },
     #[error("this {kind} is made by a controller, and only its owner is changed by hand")]
     ControllerMade { kind: String },
     #[error("owner references nest deeper than {MAX_DEPTH}")]
@@ -130,6 +142,9 @@ pub fn attribute(
     if let (Caller::Untrusted { username, why }, Some(_)) = (caller, team) {
         return Err(AttributionError::Untrusted { username: username.clone(), why: why.clone() });
     }
+    if let Some(team) = team {
+        refuse_metadata_by_status(review, team)?;
+    }
     let (actor, origin) = walk.principal(caller);
     let asked = Asked { review, actor, origin, phase };
     match (team, caller, review.operation) {
@@ -143,9 +158,9 @@ pub fn attribute(
 }
 
 /// `scale`, `exec` and other subresources hold other objects than the kind's own. A Namespace is where work is done, not
-/// work: it carries no stamp.
+/// work, and a Binding is never stored: they carry no stamp.
 pub(crate) fn is_main_resource(review: &Review) -> bool {
-    review.subresource.is_none() && review.kind.kind != "Namespace"
+    review.subresource.is_none() && !["Namespace", "Binding"].contains(&review.kind.kind.as_str())
 }
 
 struct Asked<'a> {
@@ -231,11 +246,13 @@ impl Walk<'_> {
             Caller::Iam(caller) => (self.iam(caller), Origin::Direct),
             Caller::PodToken { namespace, name, pod_uid, .. } => self.pod_token(namespace, name, pod_uid),
             Caller::ServiceAccount { namespace, name } => (self.service_account(namespace, name), Origin::Direct),
-            Caller::Component(Component { kind, name, .. }) => {
-                (Principal::Component { kind: *kind, name: name.clone() }, Origin::Controller)
+            Caller::Component(component) => {
+                let (kind, name, by_name) = (component.kind, component.name.clone(), component.by_name());
+                (Principal::Component { kind, name, by_name }, Origin::Controller)
             }
             Caller::Node { name } => {
-                (Principal::Component { kind: ComponentKind::Node, name: name.clone() }, Origin::Controller)
+                let kind = ComponentKind::Node;
+                (Principal::Component { kind, name: name.clone(), by_name: true }, Origin::Controller)
             }
             Caller::Stranger { username } | Caller::Untrusted { username, .. } => {
                 (Principal::Stranger { name: username.clone() }, Origin::Direct)
@@ -669,6 +686,32 @@ fn only_metadata(changes: &Changes) -> bool {
 fn only_size(changes: &Changes) -> bool {
     changes.set.iter().all(|change| *change == Change::Replicas)
 }
+
+/// Of Kubernetes' own kinds, what is written as status may change metadata as well. Nobody who writes a status means to: a
+/// stamp or an owner that came this way would be somebody else's.
+fn refuse_metadata_by_status(review: &Review, team: &Team) -> Result<(), AttributionError> {
+    let (Some("status"), Some(old), Some(new)) = (review.subresource.as_deref(), &review.old_object, &review.object)
+    else {
+        return Ok(());
+    };
+    let prefixed = |key: &String| GOVERNED_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+    let governed = |key: &&String| prefixed(key) || team.spec.labels.contains_key(*key);
+    for list in ["labels", "annotations"] {
+        let (old, new) = (crate::json::object(old, &["metadata", list]), crate::json::object(new, &["metadata", list]));
+        let changed = old.keys().chain(new.keys()).filter(governed).find(|key| old.get(*key) != new.get(*key));
+        if let Some(key) = changed {
+            return Err(AttributionError::ByStatus { key: key.clone() });
+        }
+    }
+    let owners = |object| crate::json::list(object, &["metadata", "ownerReferences"]);
+    match owners(old) == owners(new) {
+        true => Ok(()),
+        false => Err(AttributionError::ByStatus { key: "ownerReferences".to_owned() }),
+    }
+}
+
+/// Prefixes of labels and annotations that decide something: ours, the queue's, the role's.
+pub const GOVERNED_PREFIXES: [&str; 3] = [stamp::PREFIX, "kueue.x-k8s.io/", "eks.amazonaws.com/"];
 
 /// The stamp's keys belong into the root's own metadata, which the gate overwrites; anywhere below they would reach pods.
 fn refuse_reserved_keys(object: &Value) -> Result<(), AttributionError> {

@@ -45,7 +45,8 @@ pub struct Controller {
     pub service_account: Option<String>,
     /// A plain username, where the cluster gives the part no service account.
     pub user: Option<String>,
-    /// Pins one incarnation of the service account.
+    /// Pins one incarnation of the service account, or the one IAM role behind a plain username
+    /// (`aws-iam-authenticator:<account>:<role id>`).
     pub uid: Option<String>,
     pub kind: Option<ComponentKind>,
     /// Owners it acts for, `group/Kind`; the group alone (`kubeflow.org/*`) means all its kinds. Empty: it creates nothing.

@@ -39,6 +39,13 @@ pub struct Component {
     pub entry: Controller,
 }
 
+impl Component {
+    /// A service account has a uid and a credential as well; a plain user, only what the configuration pins.
+    pub fn by_name(&self) -> bool {
+        self.entry.user.is_some() && self.entry.uid.is_none()
+    }
+}
+
 /// An IAM role session or user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IamCaller {
@@ -113,7 +120,7 @@ pub fn identify(user: &UserInfo, config: &Config, teams: &Teams) -> Caller {
     }
     // A configured name first: HyperPod's service-linked role comes with IAM extras of its own.
     if let Some(entry) = config.controllers.iter().find(|entry| entry.user.as_deref() == Some(&user.username)) {
-        return component(entry);
+        return pinned(user, entry);
     }
     if let Some(node) = user.username.strip_prefix("system:node:") {
         return match user.groups.iter().any(|group| group == "system:nodes") {
@@ -134,7 +141,11 @@ fn untrusted(user: &UserInfo, why: &str) -> Caller {
     Caller::Untrusted { username: user.username.clone(), why: why.to_owned() }
 }
 
-fn component(entry: &Controller) -> Caller {
+/// A trusted part of the cluster, by its name and, where the configuration says it, its uid.
+fn pinned(user: &UserInfo, entry: &Controller) -> Caller {
+    if entry.uid.as_ref().is_some_and(|uid| *uid != user.uid) {
+        return untrusted(user, "a trusted controller's name with another uid");
+    }
     Caller::Component(Component { name: entry.name().to_owned(), kind: entry.component(), entry: entry.clone() })
 }
 
@@ -156,10 +167,7 @@ fn of_service_account(user: &UserInfo, namespace: &str, name: &str, config: &Con
     let id = format!("{namespace}/{name}");
     let trusted = config.controllers.iter().find(|entry| entry.service_account.as_deref() == Some(&id));
     if let Some(entry) = trusted {
-        return match &entry.uid {
-            Some(uid) if *uid != user.uid => untrusted(user, "a trusted controller's name with another uid"),
-            Some(_) | None => component(entry),
-        };
+        return pinned(user, entry);
     }
     match (one(&user.extra, POD_NAME), one(&user.extra, POD_UID)) {
         (Ok(pod_name), Ok(pod_uid)) => Caller::PodToken {

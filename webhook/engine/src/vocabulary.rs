@@ -92,6 +92,9 @@ closed_list! {
         GateConfiguration = "gate-configuration", SharedTemplate = "shared-template",
         AccessStrategy = "access-strategy", DnsZone = "dns-zone", Certificate = "certificate",
         CacheServer = "cache-server", OpenGateway = "open-gateway",
+        GrantAccess = "grant-access", GrantTokens = "grant-tokens", StorageClass = "storage-class",
+        NetworkPolicy = "network-policy", ControllerRevision = "controller-revision", Finalizer = "finalizer",
+        BlockOwnerDeletion = "block-owner-deletion",
     }
 }
 closed_list! {

@@ -142,8 +142,9 @@ impl<'a> World<'a> {
         match principal {
             Principal::Submitter(submitter) => self.submitter(submitter),
             Principal::ServiceAccount { namespace, name } => self.service_account(namespace, name),
-            Principal::Component { kind, name } => {
-                let attributes = vec![("kind", entity(*kind)), ("name", string(name.as_str()))];
+            Principal::Component { kind, name, by_name } => {
+                let attributes =
+                    vec![("kind", entity(*kind)), ("name", string(name.as_str())), ("byName", boolean(*by_name))];
                 self.add(uid(EntityType::Component, name), attributes, vec![])
             }
             Principal::Stranger { name } => {
@@ -294,6 +295,8 @@ impl<'a> World<'a> {
             ("tolerations", string_set(template.tolerations.iter().cloned())),
             ("gids", long_set(template.gids.iter().copied())),
             ("resourceClaims", boolean(template.resource_claims)),
+            ("repelsOthers", boolean(template.repels_others)),
+            ("keys", string_set(template.labels.keys().chain(template.annotations.keys()).cloned())),
             ("unknownFields", string_set(template.unknown_fields.iter().cloned())),
         ];
         if let Some(node) = &template.node_name {
@@ -368,6 +371,7 @@ impl<'a> World<'a> {
             ("breaks", entities(volume.breaks.iter().copied())),
             ("shared", boolean(declared.shared)),
             ("declared", boolean(declared.as_declared)),
+            ("audiences", string_set(volume.audiences.iter().cloned())),
             ("subPathExpr", boolean(mount.is_some_and(|mount| mount.sub_path_expr))),
             ("mounted", boolean(mount.is_some())),
             ("readOnly", boolean(volume.read_only || mount.is_some_and(|mount| mount.read_only))),

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::json::Node;
 use super::{FactsError, KindRef};
+use crate::json;
 use crate::vocabulary::DoorKind;
 
 type Doors = BTreeSet<(DoorKind, String)>;
@@ -27,6 +28,9 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
     ("", "persistentvolumes", "PersistentVolume", persistent_volume),
     ("", "persistentvolumeclaims", "PersistentVolumeClaim", claim),
     ("", "services", "Service", service),
+    ("networking.k8s.io", "ingresses", "Ingress", ingress),
+    ("networking.k8s.io", "networkpolicies", "NetworkPolicy", network_policy),
+    ("apps", "controllerrevisions", "ControllerRevision", controller_revision),
     ("", "namespaces", "Namespace", namespace),
     ("", "bindings", "Binding", binding),
     ("kueue.x-k8s.io", "workloads", "Workload", queue_workload),
@@ -110,6 +114,8 @@ fn role(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
             (rule.grants_on_roles("bind"), DoorKind::GrantBind),
             (rule.reads_secrets_widely(), DoorKind::GrantSecrets),
             (rule.reaches_nodes(), DoorKind::GrantNodesProxy),
+            (rule.enters_pods(), DoorKind::GrantAccess),
+            (rule.mints_tokens(), DoorKind::GrantTokens),
         ];
         let granted = grants.into_iter().filter(|(grants, _)| *grants);
         doors.extend(granted.map(|(_, door)| (door, rule.to_string())));
@@ -164,7 +170,27 @@ impl<'j> Rule<'j> {
 
     /// The kubelet's API behind it starts processes in any pod of the node.
     fn reaches_nodes(&self) -> bool {
-        ["nodes/proxy", "nodes/*", "*/proxy", "*/*"].iter().any(|resource| self.touches("", resource))
+        self.touches_below("nodes", "proxy")
+    }
+
+    fn enters_pods(&self) -> bool {
+        ["exec", "attach", "portforward", "proxy", "ephemeralcontainers"]
+            .iter()
+            .any(|way| self.touches_below("pods", way))
+    }
+
+    fn mints_tokens(&self) -> bool {
+        self.grants("create") && self.touches_below("serviceaccounts", "token")
+    }
+
+    fn touches_below(&self, resource: &str, subresource: &str) -> bool {
+        let spelt = [
+            format!("{resource}/{subresource}"),
+            format!("{resource}/*"),
+            format!("*/{subresource}"),
+            "*/*".to_owned(),
+        ];
+        spelt.iter().any(|spelt| self.touches("", spelt))
     }
 }
 
@@ -199,6 +225,7 @@ fn claim(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
         spec.object("dataSourceRef")?.name("name")?,
     ];
     doors.extend(sources.into_iter().flatten().map(|name| (DoorKind::VolumeRebinding, name)));
+    doors.extend(spec.name("storageClassName")?.map(|class| (DoorKind::StorageClass, class)));
     // Without a class, a selector takes whatever volume of anybody's it fits.
     if spec.value("selector").is_some() {
         doors.insert((DoorKind::VolumeRebinding, "by selector".to_owned()));
@@ -207,10 +234,51 @@ fn claim(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
 }
 
 fn service(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
-    for address in object.object("spec")?.strings("externalIPs")? {
-        doors.insert((DoorKind::ExternalAddress, address.to_owned()));
-    }
+    let spec = object.object("spec")?;
+    let addresses = spec.strings("externalIPs")?.into_iter().map(str::to_owned);
+    let opened = match spec.string("type")?.unwrap_or_default() {
+        "" | "ClusterIP" => None,
+        "ExternalName" => Some(format!("ExternalName {}", spec.string("externalName")?.unwrap_or_default())),
+        other => Some(other.to_owned()),
+    };
+    doors.extend(addresses.chain(opened).map(|address| (DoorKind::ExternalAddress, address)));
     Ok(())
+}
+
+fn ingress(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let name = object.object("metadata")?.string("name")?.unwrap_or_default();
+    doors.insert((DoorKind::ExternalAddress, format!("Ingress {name}")));
+    Ok(())
+}
+
+/// Policies add up: one more allows what another was meant to keep closed.
+fn network_policy(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let name = object.object("metadata")?.string("name")?.unwrap_or_default();
+    doors.insert((DoorKind::NetworkPolicy, name.to_owned()));
+    Ok(())
+}
+
+/// What a StatefulSet or DaemonSet makes pods from until all are of its newest template.
+fn controller_revision(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let name = object.object("metadata")?.string("name")?.unwrap_or_default();
+    doors.insert((DoorKind::ControllerRevision, name.to_owned()));
+    Ok(())
+}
+
+/// By the API server itself, before anybody is asked.
+const GIVEN_TO_EVERY_CLAIM: &str = "kubernetes.io/pvc-protection";
+
+/// What somebody writes into metadata to keep this object, or its owner, from going.
+pub(crate) fn of_metadata(object: &Value) -> BTreeSet<(DoorKind, String)> {
+    let finalizers = json::list(object, &["metadata", "finalizers"]).iter().filter_map(Value::as_str);
+    let finalizers = finalizers.filter(|finalizer| *finalizer != GIVEN_TO_EVERY_CLAIM);
+    let finalizers = finalizers.map(|finalizer| (DoorKind::Finalizer, finalizer.to_owned()));
+    let owners = json::list(object, &["metadata", "ownerReferences"]).iter();
+    let blocking = owners.filter(|owner| owner["blockOwnerDeletion"] == true);
+    let text = |owner: &Value, key: &str| json::text(owner, &[key]).unwrap_or_default().to_owned();
+    let blocked = blocking
+        .map(|owner| (DoorKind::BlockOwnerDeletion, format!("{}/{}", text(owner, "kind"), text(owner, "name"))));
+    finalizers.chain(blocked).collect()
 }
 
 fn namespace(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
@@ -296,6 +364,21 @@ mod tests {
     }
 
     #[test]
+    fn what_keeps_things_from_going() {
+        let object = json!({"metadata": {
+            "finalizers": ["mine/keep"],
+            "ownerReferences": [
+                {"kind": "Job", "name": "a", "controller": true, "blockOwnerDeletion": true},
+                {"kind": "Job", "name": "b"},
+            ],
+        }});
+        let expected = [(DoorKind::Finalizer, "mine/keep"), (DoorKind::BlockOwnerDeletion, "Job/a")];
+        assert_eq!(of_metadata(&object), expected.map(|(door, detail)| (door, detail.to_owned())).into());
+        assert!(of_metadata(&json!({"metadata": {"finalizers": null}})).is_empty());
+        assert!(of_metadata(&json!({"metadata": {"finalizers": ["kubernetes.io/pvc-protection"]}})).is_empty());
+    }
+
+    #[test]
     fn each_door() {
         let rbac = "rbac.authorization.k8s.io";
         let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"rules": [{"verbs": verbs, "apiGroups": [group], "resources": resources}]});
@@ -362,7 +445,21 @@ mod tests {
                     (DoorKind::GrantBind, "* on *"),
                     (DoorKind::GrantSecrets, "* on *"),
                     (DoorKind::GrantNodesProxy, "* on *"),
+                    (DoorKind::GrantAccess, "* on *"),
+                    (DoorKind::GrantTokens, "* on *"),
                 ],
+            ),
+            (
+                rbac,
+                "Role",
+                rule(&["get"], "", &["pods/exec", "pods/log"]),
+                &[(DoorKind::GrantAccess, "get on pods/exec,pods/log")],
+            ),
+            (
+                rbac,
+                "Role",
+                rule(&["create"], "", &["serviceaccounts/*"]),
+                &[(DoorKind::GrantTokens, "create on serviceaccounts/*")],
             ),
             (
                 rbac,
@@ -374,7 +471,39 @@ mod tests {
             ("", "PersistentVolume", json!({"spec": {"csi": {"driver": "fsx.csi.aws.com"}}}), &[]),
             ("", "PersistentVolumeClaim", json!({"spec": {"volumeName": "pv"}}), &[(DoorKind::VolumeRebinding, "pv")]),
             ("", "PersistentVolumeClaim", json!({"spec": {"storageClassName": ""}}), &[]),
+            (
+                "",
+                "PersistentVolumeClaim",
+                json!({"spec": {"storageClassName": "gp3"}}),
+                &[(DoorKind::StorageClass, "gp3")],
+            ),
             ("", "Service", json!({"spec": {"externalIPs": ["10.0.0.1"]}}), &[(DoorKind::ExternalAddress, "10.0.0.1")]),
+            ("", "Service", json!({"spec": {"type": "ClusterIP"}}), &[]),
+            ("", "Service", json!({"spec": {"type": "LoadBalancer"}}), &[(DoorKind::ExternalAddress, "LoadBalancer")]),
+            (
+                "",
+                "Service",
+                json!({"spec": {"type": "ExternalName", "externalName": "a.b"}}),
+                &[(DoorKind::ExternalAddress, "ExternalName a.b")],
+            ),
+            (
+                "networking.k8s.io",
+                "Ingress",
+                json!({"metadata": {"name": "i"}}),
+                &[(DoorKind::ExternalAddress, "Ingress i")],
+            ),
+            (
+                "networking.k8s.io",
+                "NetworkPolicy",
+                json!({"metadata": {"name": "n"}}),
+                &[(DoorKind::NetworkPolicy, "n")],
+            ),
+            (
+                "apps",
+                "ControllerRevision",
+                json!({"metadata": {"name": "r"}, "data": {"spec": {"template": {"spec": {"containers": [{"name": "a"}]}}}}}),
+                &[(DoorKind::ControllerRevision, "r")],
+            ),
             (
                 "",
                 "Namespace",

@@ -156,6 +156,8 @@ pub fn kind_of<'a>(group: &str, plural: &'a str) -> &'a str {
     known.map_or_else(|| plural.strip_suffix('s').unwrap_or(plural), |(_, _, kind, _)| *kind)
 }
 
+pub(crate) use doors::of_metadata as doors_of_metadata;
+
 /// What an object asks for.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one for each review, made once and never kept in a collection")]
@@ -338,6 +340,8 @@ pub struct PodTemplate {
     pub gids: BTreeSet<i64>,
     /// Pod-level DRA claims, or a container that uses one.
     pub resource_claims: bool,
+    /// Required anti-affinity to pods of other namespaces.
+    pub repels_others: bool,
     pub unknown_fields: BTreeSet<String>,
 }
 
@@ -394,6 +398,8 @@ pub struct Volume {
     pub path: Option<String>,
     pub driver: Option<String>,
     pub storage_class: Option<String>,
+    /// Whom projected tokens are for; empty for the API server's own and for what EKS injects.
+    pub audiences: BTreeSet<String>,
     /// `readOnly` of the volume source itself.
     pub read_only: bool,
     pub breaks: BTreeSet<Control>,

@@ -17,6 +17,7 @@ pub(super) struct Placement {
     families: Option<BTreeSet<String>>,
     node_selectors: BTreeSet<String>,
     tolerations: BTreeSet<String>,
+    repels_others: bool,
 }
 
 impl Placement {
@@ -24,7 +25,9 @@ impl Placement {
     pub(super) fn read(spec: &Node<'_, '_>) -> Result<Self, FactsError> {
         let mut placement = Self::default();
         placement.select(spec)?;
-        placement.narrow_by_affinity(&spec.object("affinity")?)?;
+        let affinity = spec.object("affinity")?;
+        placement.narrow_by_affinity(&affinity)?;
+        placement.repels_others = repels_others(&affinity)?;
         for toleration in spec.objects("tolerations")? {
             let key = toleration?.name("key")?;
             placement.tolerations.insert(key.unwrap_or_else(|| "*".to_owned()));
@@ -95,12 +98,23 @@ impl Placement {
     }
 
     pub(super) fn write_to(self, template: &mut PodTemplate) {
-        let Self { families, node_selectors, tolerations } = self;
+        let Self { families, node_selectors, tolerations, repels_others } = self;
+        template.repels_others = repels_others;
         template.any_instance = families.is_none();
         template.instance_families = families.unwrap_or_default();
         template.node_selectors = node_selectors;
         template.tolerations = tolerations;
     }
+}
+
+/// The scheduler keeps to a required anti-affinity in both directions: whatever it selects lands nowhere near this pod.
+fn repels_others(affinity: &Node<'_, '_>) -> Result<bool, FactsError> {
+    let mut repels = false;
+    for term in affinity.object("podAntiAffinity")?.objects("requiredDuringSchedulingIgnoredDuringExecution")? {
+        let term = term?;
+        repels |= term.has("namespaceSelector") || !term.list("namespaces")?.is_empty();
+    }
+    Ok(repels)
 }
 
 /// What two conditions leave open together. If they exclude each other the pod lands nowhere; the first stands, because

@@ -19,7 +19,7 @@ const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// Variables by which container runtimes hand out devices that nobody asked the scheduler for. `CUDA_VISIBLE_DEVICES`
 /// and `NEURON_RT_VISIBLE_CORES` are not among them: they only narrow what a process sees of what the container has.
 const DEVICE_VARIABLES: &[&str] = &[
-    "NVIDIA_VISIBLE_DEVICES",
+    NVIDIA_VISIBLE_DEVICES,
     "NVIDIA_MIG_CONFIG_DEVICES",
     "NVIDIA_MIG_MONITOR_DEVICES",
     "NVIDIA_IMEX_CHANNELS",
@@ -27,6 +27,8 @@ const DEVICE_VARIABLES: &[&str] = &[
     "AMD_VISIBLE_DEVICES",
     "HABANA_VISIBLE_DEVICES",
 ];
+
+const NVIDIA_VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// Values of those variables that hand out nothing. The gate itself writes `void`.
 const NO_DEVICES: &[&str] = &["", "void", "none"];
@@ -109,6 +111,7 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
         gid: None,
         gids: BTreeSet::new(),
         resource_claims: false,
+        repels_others: false,
         unknown_fields: BTreeSet::new(),
     }
 }
@@ -235,6 +238,8 @@ pub(super) fn container(
     template.resource_claims |= !resources.list("claims")?.is_empty();
     let mounts = volume::mounts(node, &mut unknown_fields)?;
     let (env, device_variable) = read_env(node, env)?;
+    // The gate hides GPUs from every other kind of container; into this one its image may bring the variable.
+    let shown_by_its_image = kind == ContainerKind::Ephemeral && !env.contains(NVIDIA_VISIBLE_DEVICES);
     let added = security.object("capabilities")?.strings("add")?;
     Ok(Container {
         pointer: node.pointer(),
@@ -242,7 +247,7 @@ pub(super) fn container(
         kind,
         image: Image::parse(node.string("image")?.unwrap_or_default()),
         amounts: demand::counted(resources)?,
-        sees_every_gpu: device_variable || mounts.iter().any(stands_for_device),
+        sees_every_gpu: device_variable || shown_by_its_image || mounts.iter().any(stands_for_device),
         privileged: security.flag("privileged")?,
         allow_privilege_escalation: security.boolean("allowPrivilegeEscalation")?.unwrap_or(true),
         run_as_non_root: security.boolean("runAsNonRoot")?.or(pod.run_as_non_root).unwrap_or(false),
@@ -366,6 +371,17 @@ mod tests {
         for (container, expected) in table {
             assert_eq!(of_container(container.clone()).sees_every_gpu, expected, "{container}");
         }
+    }
+
+    #[test]
+    fn what_runs_already_gets_a_container_that_hides_the_gpus_itself() {
+        let debugger = |env: Value| {
+            let spec = json!({"ephemeralContainers": [{"name": "a", "env": env}]});
+            of_spec(&spec).expect("a pod").containers[0].sees_every_gpu
+        };
+        assert!(debugger(json!([])));
+        assert!(debugger(json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])));
+        assert!(!debugger(json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}])));
     }
 
     #[test]

@@ -175,7 +175,11 @@ fn projected(node: &Node<'_, '_>, name: &str, volumes: &mut Vec<Volume>) -> Resu
                     let secret = source.object(key)?.name("name")?;
                     volumes.push(Volume { source: secret, ..blank(node, name, VolumeKind::Secret) });
                 }
-                "serviceAccountToken" | "podCertificate" => token = true,
+                "serviceAccountToken" => {
+                    token = true;
+                    rest.audiences.extend(audience(name, &source.object(key)?)?);
+                }
+                "podCertificate" => token = true,
                 "configMap" | "clusterTrustBundle" => config_map = true,
                 "downwardAPI" => {}
                 _ => {
@@ -197,6 +201,20 @@ fn projected(node: &Node<'_, '_>, name: &str, volumes: &mut Vec<Volume>) -> Resu
         volumes.push(rest);
     }
     Ok(())
+}
+
+/// Volume, audience and file of the tokens that EKS's pod-identity webhook projects.
+const INJECTED_TOKENS: [(&str, &str, &str); 2] = [
+    ("aws-iam-token", "sts.amazonaws.com", "token"),
+    ("eks-pod-identity-token", "pods.eks.amazonaws.com", "eks-pod-identity-token"),
+];
+
+/// Whom a token is for. One that somebody wrote exactly as EKS does gives nothing that EKS would not give.
+fn audience(volume: &str, source: &Node<'_, '_>) -> Result<Option<String>, FactsError> {
+    let audience = source.name("audience")?;
+    let path = source.string("path")?.unwrap_or_default();
+    let injected = |audience: &String| INJECTED_TOKENS.contains(&(volume, audience.as_str(), path));
+    Ok(audience.filter(|audience| !injected(audience)))
 }
 
 fn breaks(kind: VolumeKind) -> BTreeSet<Control> {
@@ -223,6 +241,7 @@ fn blank(node: &Node<'_, '_>, name: &str, kind: VolumeKind) -> Volume {
         path: None,
         driver: None,
         storage_class: None,
+        audiences: BTreeSet::new(),
         read_only: false,
         breaks: BTreeSet::new(),
         unknown_fields: BTreeSet::new(),
@@ -327,6 +346,20 @@ mod tests {
         for (volume, expected) in table {
             assert_eq!(kinds(volume.clone()), expected, "{volume}");
         }
+    }
+
+    #[test]
+    fn tokens_for_others_than_the_api_server() {
+        let token = |name: &str, audience: &str, path: &str| {
+            let source = json!({"serviceAccountToken": {"audience": audience, "path": path}});
+            let volumes = volumes(json!([{"name": name, "projected": {"sources": [source]}}])).expect("a volume");
+            volumes[0].audiences.iter().cloned().collect::<Vec<_>>()
+        };
+        assert!(token("aws-iam-token", "sts.amazonaws.com", "token").is_empty());
+        assert!(token("eks-pod-identity-token", "pods.eks.amazonaws.com", "eks-pod-identity-token").is_empty());
+        assert!(token("kube-api-access", "", "token").is_empty());
+        assert_eq!(token("mine", "sts.amazonaws.com", "token"), ["sts.amazonaws.com"]);
+        assert_eq!(token("aws-iam-token", "vault", "token"), ["vault"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::step::{Judging, Step, labels, labels_or_none, object_of, stored_kind,
 use super::words::malformed;
 use crate::attribution::stored_target;
 use crate::changes::Changes;
-use crate::facts::{Facts, Object, Scales, Workload, extract};
+use crate::facts::{Facts, Object, Scales, Workload, doors_of_metadata, extract};
 use crate::json;
 use crate::judge::judge;
 use crate::patch::PatchBuilder;
@@ -16,7 +16,7 @@ use crate::questions::{Questions, all_doors, changed_doors, update_action};
 use crate::review::Operation;
 use crate::stamp::{self, Submitter};
 use crate::verdict::{ReasonCode, Refusal};
-use crate::vocabulary::{Action, DoorKind};
+use crate::vocabulary::{Action, DoorKind, Origin};
 use crate::world::{Version, WorkloadView, World};
 
 impl Step<'_> {
@@ -100,6 +100,8 @@ impl Step<'_> {
     pub(super) fn whole_objects(&self) -> bool {
         match self.review.subresource.as_deref() {
             None | Some("ephemeralcontainers" | "resize") => self.review.operation != Operation::Connect,
+            // Labels of a Namespace can be changed this way as well.
+            Some("status" | "finalize") => self.review.kind.kind == "Namespace",
             Some(_) => false,
         }
     }
@@ -137,6 +139,7 @@ impl Step<'_> {
                 questions
                     .doors(facts.doors.iter().filter(|door| old.is_none_or(|old| !old.doors.contains(*door))).cloned());
             }
+            questions.doors(self.doors_of_metadata());
             if action != Action::Delete {
                 let root_claims = self.root_claims(facts);
                 questions.uses(&workload, facts, old, &root_claims, &self.names());
@@ -149,6 +152,16 @@ impl Step<'_> {
             self.reserve(evaluation, facts, old)?;
         }
         Ok(())
+    }
+
+    /// What is new of it. Controllers keep their books there, and outside team namespaces that is nobody else's business.
+    fn doors_of_metadata(&self) -> Vec<(DoorKind, String)> {
+        let (Some(object), None) = (&self.review.object, &self.review.subresource) else { return Vec::new() };
+        if self.team.is_none() || self.attribution.actor_origin == Origin::Controller {
+            return Vec::new();
+        }
+        let before = self.review.old_object.as_ref().map(doors_of_metadata).unwrap_or_default();
+        doors_of_metadata(object).difference(&before).cloned().collect()
     }
 
     pub(super) fn ask_to_charge(
@@ -182,7 +195,7 @@ impl Step<'_> {
         let object = self.object(&mut world, &labels);
         let mut questions = Questions::new(&mut world, self.attribution, self.base(Some(changes), None));
         questions.request(action, object, self.request_subject(), self.who_may());
-        questions.doors(doors);
+        questions.doors(doors.into_iter().chain(self.doors_of_metadata()));
         self.decide(evaluation, questions.into_asked(), world)
     }
 

@@ -296,6 +296,7 @@ pub(super) fn offered_volume(offer: &Offer<'_>) -> (crate::facts::Volume, crate:
         path: None,
         driver: None,
         storage_class: None,
+        audiences: Default::default(),
         read_only: false,
         breaks: Default::default(),
         unknown_fields: Default::default(),

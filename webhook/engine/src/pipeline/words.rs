@@ -132,6 +132,9 @@ pub(super) fn refusal_of(error: &AttributionError) -> Refusal {
         AttributionError::ForeignStamp => {
             (ReasonCode::Stamp, "apply it again without the cedargate.dev annotations and labels")
         }
+        AttributionError::ByStatus { .. } => {
+            (ReasonCode::Stamp, "write the status alone, and change metadata of the object")
+        }
         AttributionError::ControllerMade { .. } => (ReasonCode::ControllerMade, "change the object that owns it"),
         AttributionError::TooDeep => (ReasonCode::Unattributed, "the chain of owners is a loop or too long"),
     };

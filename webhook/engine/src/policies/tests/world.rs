@@ -64,7 +64,11 @@ fn people() -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
     let mut all = vec![
         (uid(Group, "contractors"), vec![], vec![]),
         (uid(Group, "platform-admins"), vec![], vec![]),
-        (uid(Component, "queue"), vec![("kind", entity(ComponentKind::Queue)), ("name", string("kueue"))], vec![]),
+        (
+            uid(Component, "queue"),
+            vec![("kind", entity(ComponentKind::Queue)), ("name", string("kueue")), ("byName", boolean(false))],
+            vec![],
+        ),
         (uid(Stranger, "eve"), vec![("name", string("eve"))], vec![]),
         (
             uid(IamPrincipal, "admin"),
@@ -154,6 +158,8 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 ("tolerations", none()),
                 ("gids", long_set([])),
                 ("resourceClaims", boolean(false)),
+                ("repelsOthers", boolean(false)),
+                ("keys", none()),
                 ("unknownFields", none()),
             ],
             in_workload(),
@@ -189,6 +195,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 ("name", string("fsx")),
                 ("shared", boolean(true)),
                 ("declared", boolean(true)),
+                ("audiences", none()),
                 ("subPathExpr", boolean(false)),
                 ("mounted", boolean(true)),
                 ("readOnly", boolean(false)),

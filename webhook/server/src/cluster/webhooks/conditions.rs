@@ -5,24 +5,26 @@
 
 use std::collections::BTreeSet;
 
+use engine::attribution::GOVERNED_PREFIXES;
 use engine::config::Config;
 use engine::vocabulary::ComponentKind;
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-/// Prefixes of labels and annotations that decide something: ours, the queue's, the role's.
-const GOVERNED_PREFIXES: [&str; 3] = ["cedargate.dev/", "kueue.x-k8s.io/", "eks.amazonaws.com/"];
-
-/// An UPDATE counts if anything but metadata and status differs, the owners do, or a governed key does.
+/// An UPDATE counts if anything but metadata and status differs, the owners do, or a governed key does; so does one of a
+/// status, which leaves the rest as it was and yet may carry metadata.
 pub(super) fn changes(config: &Config, label_keys: &BTreeSet<String>) -> MatchCondition {
     let cleaners = usernames(config, ComponentKind::GarbageCollector);
     condition(
         "changes-what-matters",
         &[
             "request.operation != 'UPDATE'".to_owned(),
-            "(has(request.subResource) && request.subResource != '')".to_owned(),
+            // A Workload's status is what admits it.
+            format!("({SUBRESOURCE} != '' && ({SUBRESOURCE} != 'status' || request.resource.resource == 'workloads'))"),
             content_differs(),
             // The garbage collector takes away what points to owners that are gone.
             format!("({} && !{})", owners_differ(), is_one_of(config, &cleaners)),
+            // Taken away by whoever cleans up, at any time.
+            format!("(({BY_IAM}) && {})", finalizers_come()),
             keys_differ("labels", label_keys),
             keys_differ("annotations", label_keys),
         ]
@@ -33,8 +35,8 @@ pub(super) fn changes(config: &Config, label_keys: &BTreeSet<String>) -> MatchCo
 /// Of Namespaces and the like every label counts: only the site knows which of them select something.
 pub(super) fn changes_at_all() -> MatchCondition {
     let differs = |list: &str| format!("{} != {}", map("object", list), map("oldObject", list));
-    let parts =
-        ["request.operation != 'UPDATE'".to_owned(), content_differs(), differs("labels"), differs("annotations")];
+    let content = format!("({SUBRESOURCE} == '' && ({}))", content_differs());
+    let parts = ["request.operation != 'UPDATE'".to_owned(), content, differs("labels"), differs("annotations")];
     condition("changes-what-matters", &parts.join(" || "))
 }
 
@@ -75,12 +77,11 @@ pub(super) fn not_the_scheduler() -> MatchCondition {
 
 /// People and roles of IAM, by what only the authenticator of EKS writes. Outside the team namespaces nobody else matters.
 pub(super) fn by_iam() -> MatchCondition {
-    condition(
-        "by-iam",
-        "(has(request.userInfo.uid) && request.userInfo.uid.startsWith('aws-iam-authenticator:')) || \
-         (has(request.userInfo.extra) && ('arn' in request.userInfo.extra || 'canonicalArn' in request.userInfo.extra))",
-    )
+    condition("by-iam", BY_IAM)
 }
+
+const BY_IAM: &str = "(has(request.userInfo.uid) && request.userInfo.uid.startsWith('aws-iam-authenticator:')) || \
+    (has(request.userInfo.extra) && ('arn' in request.userInfo.extra || 'canonicalArn' in request.userInfo.extra))";
 
 /// What the gate itself writes must not need the gate.
 pub(super) fn not_by_the_gate(config: &Config) -> MatchCondition {
@@ -89,6 +90,8 @@ pub(super) fn not_by_the_gate(config: &Config) -> MatchCondition {
 }
 
 const USERNAME: &str = "(has(request.userInfo.username) ? request.userInfo.username : '')";
+
+const SUBRESOURCE: &str = "(has(request.subResource) ? request.subResource : '')";
 
 /// One of these service accounts, and not somebody who plainly impersonates it: that leaves no uid and no credential.
 fn is_one_of(config: &Config, usernames: &[String]) -> String {
@@ -113,6 +116,11 @@ fn owners_differ() -> String {
     let owners =
         |object: &str| format!("(has({object}.metadata.ownerReferences) ? {object}.metadata.ownerReferences : [])");
     format!("{} != {}", owners("object"), owners("oldObject"))
+}
+
+fn finalizers_come() -> String {
+    let finalizers = |object: &str| format!("(has({object}.metadata.finalizers) ? {object}.metadata.finalizers : [])");
+    format!("{}.exists(f, !(f in {}))", finalizers("object"), finalizers("oldObject"))
 }
 
 fn keys_differ(list: &str, label_keys: &BTreeSet<String>) -> String {

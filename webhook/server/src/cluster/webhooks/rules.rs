@@ -10,7 +10,8 @@ struct Group {
     name: &'static str,
     /// Created and updated; of these the mutating webhook sees the same.
     objects: &'static [&'static str],
-    /// Updated under their own path, with an object of another kind.
+    /// Updated under their own path. Of a status of Kubernetes' own kinds only what changes metadata that matters gets here,
+    /// by a match condition; a CustomResourceDefinition's carries none.
     subresources: &'static [&'static str],
 }
 
@@ -26,14 +27,35 @@ const GROUPS: &[Group] = &[
             "serviceaccounts",
             "persistentvolumeclaims",
         ],
-        subresources: &["pods/ephemeralcontainers", "pods/resize", "replicationcontrollers/scale"],
+        subresources: &[
+            "pods/ephemeralcontainers",
+            "pods/resize",
+            "pods/status",
+            "replicationcontrollers/scale",
+            "replicationcontrollers/status",
+            "services/status",
+            "persistentvolumeclaims/status",
+        ],
     },
     Group {
         name: "apps",
-        objects: &["deployments", "statefulsets", "replicasets", "daemonsets"],
-        subresources: &["deployments/scale", "statefulsets/scale", "replicasets/scale"],
+        objects: &["deployments", "statefulsets", "replicasets", "daemonsets", "controllerrevisions"],
+        subresources: &[
+            "deployments/scale",
+            "deployments/status",
+            "statefulsets/scale",
+            "statefulsets/status",
+            "replicasets/scale",
+            "replicasets/status",
+            "daemonsets/status",
+        ],
     },
-    Group { name: "batch", objects: &["jobs", "cronjobs"], subresources: &[] },
+    Group { name: "batch", objects: &["jobs", "cronjobs"], subresources: &["jobs/status", "cronjobs/status"] },
+    Group {
+        name: "networking.k8s.io",
+        objects: &["ingresses", "networkpolicies"],
+        subresources: &["ingresses/status"],
+    },
     Group { name: "rbac.authorization.k8s.io", objects: &["roles", "rolebindings"], subresources: &[] },
     Group {
         name: "inference.sagemaker.aws.amazon.com",
@@ -71,7 +93,7 @@ pub(super) fn mutated(kinds: &Kinds) -> Vec<RuleWithOperations> {
     objects.iter().map(|(group, resources)| rule(group, resources, &["CREATE", "UPDATE"], NAMESPACED)).collect()
 }
 
-/// What `/validate` sees. Not DELETE, eviction, status and finalizers: clean-up must not hang on the gate.
+/// What `/validate` sees. Not DELETE, eviction, a mere status and finalizers: clean-up must not hang on the gate.
 pub(super) fn validated(kinds: &Kinds) -> Vec<RuleWithOperations> {
     let Resources { subresources, .. } = Resources::governed(kinds);
     let subresources = subresources.iter().map(|(group, resources)| rule(group, resources, &["UPDATE"], NAMESPACED));
@@ -119,7 +141,8 @@ pub(super) fn own() -> Vec<RuleWithOperations> {
 
 /// What belongs to no namespace and still decides who gets what: labels that select, volumes that bind.
 pub(super) fn of_the_cluster() -> Vec<RuleWithOperations> {
-    vec![rule("", &["namespaces", "persistentvolumes"], &["CREATE", "UPDATE"], "Cluster")]
+    let objects = ["namespaces", "namespaces/status", "namespaces/finalize", "persistentvolumes"];
+    vec![rule("", &objects, &["CREATE", "UPDATE"], "Cluster")]
 }
 
 /// Kueue's own configuration: who has how much of which nodes, and what goes first.
@@ -189,10 +212,7 @@ mod tests {
         for rule in validated(Kinds::defaults()).into_iter().chain(mutated(Kinds::defaults())) {
             let resources = rule.resources.unwrap_or_default();
             let never = |resource: &String| {
-                resource.contains('*')
-                    || resource.ends_with("/eviction")
-                    || resource.ends_with("/finalizers")
-                    || (resource.ends_with("/status") && resource != "workloads/status")
+                resource.contains('*') || resource.ends_with("/eviction") || resource.ends_with("/finalizers")
             };
             assert!(!resources.iter().any(never), "{resources:?}");
             assert!(
