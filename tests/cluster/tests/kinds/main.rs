@@ -1,6 +1,8 @@
 //! Kinds of operators as their real definitions serve them: with the defaults that the API server fills in before it asks the
 //! gate, in every version, and with the walk from a pod up to whoever submitted.
 
+mod definitions;
+
 use std::sync::LazyLock;
 
 use cluster::{Cluster, Gate, Identity, Output, TEAM_A, manifests, until};
