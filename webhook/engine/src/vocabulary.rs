@@ -91,7 +91,7 @@ closed_list! {
         PriorityBoost = "priority-boost", PodBinding = "pod-binding", NamespaceLabels = "namespace-labels",
         GateConfiguration = "gate-configuration", SharedTemplate = "shared-template",
         AccessStrategy = "access-strategy", DnsZone = "dns-zone", Certificate = "certificate",
-        CacheServer = "cache-server", OpenGateway = "open-gateway",
+        CacheServer = "cache-server", OpenGateway = "open-gateway", ResourceTag = "resource-tag",
     }
 }
 closed_list! {

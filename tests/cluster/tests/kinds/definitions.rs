@@ -19,13 +19,15 @@ use serde_json::{Value, json};
 
 use super::{SAMPLES, cluster, object, template};
 
+type Edit = Box<dyn Fn(&mut Value, u64)>;
+
 /// An object of a kind, and who may write it.
 struct Sample {
     /// Group and kind.
     of: (String, &'static str),
     object: Value,
     /// Each number makes another object, in something that the gate is asked about.
-    edit: Box<dyn Fn(&mut Value, u64)>,
+    edit: Edit,
     by: fn(&Cluster) -> &Identity,
     not_by: fn(&Cluster) -> &Identity,
 }
@@ -217,10 +219,8 @@ fn is_stamped(object: &DynamicObject, who: &Identity) -> bool {
 }
 
 fn text_of(error: Error) -> (u16, String) {
-    match error {
-        Error::Api(status) => (status.code, status.message),
-        other => (0, other.to_string()),
-    }
+    let Error::Api(status) = error else { return (0, error.to_string()) };
+    (status.code, status.message)
 }
 
 fn samples() -> Vec<Sample> {
@@ -265,24 +265,6 @@ fn of_endpoints() -> Vec<Sample> {
             "spec": { "tlsConfig": { "tlsCertificateOutputS3Uri": "s3://team-a-tls" } },
         }),
     );
-    let registration = object(
-        "inference.sagemaker.aws.amazon.com/v1",
-        "SageMakerEndpointRegistration",
-        "defined-registration",
-        json!({
-            "name": "chat",
-            "executionRole": "arn:aws:iam::111122223333:role/inference-operator",
-            "imageUri": manifests::IMAGE,
-            "instanceType": "ml.g5.8xlarge",
-            "loadBalancerHostName": "internal-chat.us-west-2.elb.amazonaws.com",
-            "restApiId": "a1b2c3d4e5",
-            "eksClusterDetails": {
-                "arn": "arn:aws:eks:us-west-2:111122223333:cluster/hyperpod", "name": "hyperpod", "vpcId": "vpc-1",
-                "clusterSecurityGroupId": "sg-1", "securityGroupIds": ["sg-1"], "subnetIds": ["subnet-1"],
-            },
-            "tlsConfig": { "tlsCertificateOutputS3Bucket": "team-a-tls", "tlsCertificateS3Keys": ["chat"] },
-        }),
-    );
     let gateway = object(
         "inference.sagemaker.aws.amazon.com/v1alpha1",
         "InferenceGatewayConfig",
@@ -300,11 +282,37 @@ fn of_endpoints() -> Vec<Sample> {
             object["spec"]["autoScalingSpec"]["maxReplicaCount"] = (4 + n % 2).into();
         }),
         // It hands a role to SageMaker.
-        Sample { by: admin, not_by: member, ..sample(registration, "SageMakerEndpointRegistration", role) },
+        Sample {
+            by: admin,
+            not_by: member,
+            ..sample(registration("defined-registration"), "SageMakerEndpointRegistration", role)
+        },
         sample(gateway, "InferenceGatewayConfig", |object, n| {
             object["spec"]["podDefaults"]["resources"]["limits"]["cpu"] = (1 + n).to_string().into();
         }),
     ]
+}
+
+/// Names what the operator knows of the cluster, and its role.
+pub(crate) fn registration(name: &str) -> Value {
+    object(
+        "inference.sagemaker.aws.amazon.com/v1",
+        "SageMakerEndpointRegistration",
+        name,
+        json!({
+            "name": "chat",
+            "executionRole": "arn:aws:iam::111122223333:role/inference-operator",
+            "imageUri": manifests::IMAGE,
+            "instanceType": "ml.g5.8xlarge",
+            "loadBalancerHostName": "internal-chat.us-west-2.elb.amazonaws.com",
+            "restApiId": "a1b2c3d4e5",
+            "eksClusterDetails": {
+                "arn": "arn:aws:eks:us-west-2:111122223333:cluster/hyperpod", "name": "hyperpod", "vpcId": "vpc-1",
+                "clusterSecurityGroupId": "sg-1", "securityGroupIds": ["sg-1"], "subnetIds": ["subnet-1"],
+            },
+            "tlsConfig": { "tlsCertificateOutputS3Bucket": "team-a-tls", "tlsCertificateS3Keys": ["chat"] },
+        }),
+    )
 }
 
 fn of_spaces() -> Vec<Sample> {

@@ -56,7 +56,9 @@ pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Doors, F
     } else if kind.group == "inference.sagemaker.aws.amazon.com" {
         // An operator with wide rights acts on these; a role in a kind that nobody reads is not the team's to choose.
         let mut found = BTreeSet::new();
-        object.object("spec")?.fields().for_each(|(_, value)| roles(value, &mut found));
+        let spec = object.object("spec")?;
+        tags(&spec, &mut doors)?;
+        spec.fields().for_each(|(_, value)| roles(value, &mut found));
         doors.extend(found.into_iter().map(|role| (DoorKind::RoleAnnotation, role)));
     }
     match doors.len() <= MAX_DOORS {
@@ -78,6 +80,16 @@ pub(super) fn roles(value: &Value, found: &mut BTreeSet<String>) {
         Value::Array(list) => list.iter().for_each(|value| roles(value, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// Tags of what an endpoint is in AWS: by these costs are allocated, and rights given.
+pub(super) fn tags(spec: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    for tag in spec.objects("tags")? {
+        let tag = tag?;
+        let text = |key| Ok(tag.string(key)?.unwrap_or_default());
+        doors.insert((DoorKind::ResourceTag, format!("{}={}", text("name")?, text("value")?)));
+    }
+    Ok(())
 }
 
 fn secret(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
