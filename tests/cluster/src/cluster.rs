@@ -20,7 +20,7 @@ use crate::{
     access::{self, TEAM_A, TEAM_B},
     commands,
     control_plane::{ControlPlane, free_port, issue_certificates},
-    crds,
+    crds::{self, Kind},
     directory::Directory,
     https::Https,
     kubeconfig::Endpoint,
@@ -38,6 +38,7 @@ pub struct Cluster {
     endpoint: Endpoint,
     tokens: Tokens,
     node: Option<Node>,
+    kinds: Vec<Kind>,
     control_plane: Mutex<ControlPlane>,
     _authenticator: Https,
     runtime: Option<Runtime>,
@@ -76,6 +77,7 @@ impl Cluster {
             endpoint,
             tokens,
             node: None,
+            kinds: Vec::new(),
             _authenticator: authenticator,
             runtime: None,
             directory,
@@ -95,7 +97,8 @@ impl Cluster {
         let control_plane = self.control_plane.get_mut();
         control_plane.ready(&root).await?;
         let definitions = definitions.await??;
-        try_join!(crds::install(&root, definitions), access::lay_out(&root, &self.callers))?;
+        let ((), kinds) = try_join!(access::lay_out(&root, &self.callers), crds::install(&root, definitions))?;
+        self.kinds = kinds;
         control_plane.start_controllers(&self.callers.controller_manager)?;
         self.node = Some(Node::start(&self.callers).await?);
         for namespace in ["default", TEAM_A, TEAM_B] {
@@ -129,6 +132,11 @@ impl Cluster {
 
     pub fn node(&self) -> &Node {
         self.node.as_ref().expect("a cluster that has started has a node")
+    }
+
+    /// Every kind that a definition adds.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
     }
 
     /// Runs kubectl as a person would, in their namespace unless the arguments say otherwise.

@@ -44,6 +44,7 @@ pub use cluster::Cluster;
 pub use commands::Output;
 pub use components::Components;
 pub use control_plane::{free_port, own_address};
+pub use crds::Kind;
 pub use gate::{Gate, Release, endpoints};
 pub use kubeconfig::Identity;
 pub use node::{Fate, NODE, Node};

@@ -586,6 +586,17 @@ impl Walk<'_> {
     }
 }
 
+/// Whose a stored object is: what the walk finds above it, as for a request about the object itself. An error where the walk
+/// does not arrive.
+pub(crate) fn person_behind(
+    stored: &StoredObject,
+    team: &Arc<Team>,
+    snapshot: &Snapshot,
+) -> Result<Option<String>, AttributionError> {
+    let found = Walk { snapshot, team: Some(team) }.resolve(stored, 0)?;
+    Ok(found.submitter.person)
+}
+
 /// The stored object that a subresource request is about.
 pub fn stored_target<'a>(review: &Review, cluster: &'a Cluster) -> Option<&'a Arc<StoredObject>> {
     let namespace = review.namespace.as_deref()?;

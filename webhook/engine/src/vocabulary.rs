@@ -94,7 +94,7 @@ closed_list! {
         CacheServer = "cache-server", OpenGateway = "open-gateway",
         GrantAccess = "grant-access", GrantTokens = "grant-tokens", StorageClass = "storage-class",
         NetworkPolicy = "network-policy", ControllerRevision = "controller-revision", Finalizer = "finalizer",
-        BlockOwnerDeletion = "block-owner-deletion",
+        BlockOwnerDeletion = "block-owner-deletion", ResourceTag = "resource-tag",
     }
 }
 closed_list! {

@@ -36,6 +36,9 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
     ("kueue.x-k8s.io", "workloads", "Workload", queue_workload),
     ("workspace.jupyter.org", "workspacetemplates", "WorkspaceTemplate", shared_template),
     ("workspace.jupyter.org", "workspaceaccessstrategies", "WorkspaceAccessStrategy", access_strategy),
+    ("workspace.jupyter.org", "workspaceintegrationtemplates", "WorkspaceIntegrationTemplate", integration_template),
+    ("inference.sagemaker.aws.amazon.com", "modelimagecaches", "ModelImageCache", cache_of_nodes),
+    ("inference.sagemaker.aws.amazon.com", "modelweightscacheconfigs", "ModelWeightsCacheConfig", cache_of_nodes),
     ("trainer.kubeflow.org", "trainingruntimes", "TrainingRuntime", shared_template),
     ("trainer.kubeflow.org", "clustertrainingruntimes", "ClusterTrainingRuntime", shared_template),
 ];
@@ -57,7 +60,9 @@ pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Doors, F
     } else if kind.group == "inference.sagemaker.aws.amazon.com" {
         // An operator with wide rights acts on these; a role in a kind that nobody reads is not the team's to choose.
         let mut found = BTreeSet::new();
-        object.object("spec")?.fields().for_each(|(_, value)| roles(value, &mut found));
+        let spec = object.object("spec")?;
+        tags(&spec, &mut doors)?;
+        spec.fields().for_each(|(_, value)| roles(value, &mut found));
         doors.extend(found.into_iter().map(|role| (DoorKind::RoleAnnotation, role)));
     }
     match doors.len() <= MAX_DOORS {
@@ -79,6 +84,16 @@ pub(super) fn roles(value: &Value, found: &mut BTreeSet<String>) {
         Value::Array(list) => list.iter().for_each(|value| roles(value, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// Tags of what an endpoint is in AWS: by these costs are allocated, and rights given.
+pub(super) fn tags(spec: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    for tag in spec.objects("tags")? {
+        let tag = tag?;
+        let text = |key| Ok(tag.string(key)?.unwrap_or_default());
+        doors.insert((DoorKind::ResourceTag, format!("{}={}", text("name")?, text("value")?)));
+    }
+    Ok(())
 }
 
 fn secret(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
@@ -342,6 +357,34 @@ fn access_strategy(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), Facts
     Ok(())
 }
 
+/// Puts the same into the Spaces that ask for it. Beside that the operator reads an object for it, and starts a command in
+/// those Spaces again and again.
+fn integration_template(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    access_strategy(object, doors)?;
+    let spec = object.object("spec")?;
+    let mut add = |detail: String| doors.insert((DoorKind::AccessStrategy, detail));
+    for read in spec.objects("resourceRefs")? {
+        let read = read?;
+        let text = |key| Ok(read.string(key)?.unwrap_or_default());
+        add(format!("reads {} {}", text("apiVersion")?, text("kind")?));
+    }
+    if spec.object("statusProbe")?.exists() {
+        add("probe".to_owned());
+    }
+    if spec.flag("shareProcessNamespace")? {
+        add("shared processes".to_owned());
+    }
+    Ok(())
+}
+
+/// What nodes fetch beforehand, with rights of their own and for whoever comes. The definitions are not public: all that is
+/// known is that such an object is there.
+fn cache_of_nodes(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let name = object.object("metadata")?.string("name")?.unwrap_or_default();
+    doors.insert((DoorKind::CacheServer, format!("of nodes {name}")));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -530,6 +573,29 @@ mod tests {
                 "WorkspaceTemplate",
                 json!({"metadata": {"name": "t"}, "spec": {"defaultImage": "a"}}),
                 &[(DoorKind::SharedTemplate, "t")],
+            ),
+            (
+                "workspace.jupyter.org",
+                "WorkspaceIntegrationTemplate",
+                json!({"metadata": {"name": "ray"}, "spec": {
+                    "resourceRefs": [{"name": "r", "apiVersion": "ray.io/v1", "kind": "RayCluster"}],
+                    "shareProcessNamespace": true,
+                    "deploymentModifications": {"podModifications": {"additionalContainers": [{"name": "side"}]}},
+                    "statusProbe": {"exec": {"command": ["true"]}},
+                }}),
+                &[
+                    (DoorKind::AccessStrategy, "ray"),
+                    (DoorKind::AccessStrategy, "container side"),
+                    (DoorKind::AccessStrategy, "reads ray.io/v1 RayCluster"),
+                    (DoorKind::AccessStrategy, "shared processes"),
+                    (DoorKind::AccessStrategy, "probe"),
+                ],
+            ),
+            (
+                "inference.sagemaker.aws.amazon.com",
+                "ModelImageCache",
+                json!({"metadata": {"name": "c"}, "spec": {}}),
+                &[(DoorKind::CacheServer, "of nodes c")],
             ),
             (
                 "trainer.kubeflow.org",

@@ -220,7 +220,9 @@ fn beside_the_pods(object: &Node<'_, '_>, spec: &Node<'_, '_>) -> Result<BTreeSe
     let cache = spec.object("kvCacheSpec")?.object("l2CacheSpec")?.name("l2CacheLocalUrl")?;
     let cache = cache.filter(|url| !is_in_namespace(url, namespace.as_deref()));
     let doors = [(DoorKind::DnsZone, zone), (DoorKind::Certificate, certificate), (DoorKind::CacheServer, cache)];
-    Ok(doors.into_iter().filter_map(|(door, detail)| Some((door, detail?))).collect())
+    let mut doors: BTreeSet<_> = doors.into_iter().filter_map(|(door, detail)| Some((door, detail?))).collect();
+    doors::tags(spec, &mut doors)?;
+    Ok(doors)
 }
 
 /// `redis://cache:6379` and `redis://cache.<namespace>.svc...` are Services of the same namespace.

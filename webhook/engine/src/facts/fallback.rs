@@ -19,6 +19,7 @@ const RUN_NOTHING: &[(&str, &str, &str)] = &[
     ("apps", "controllerrevisions", "ControllerRevision"),
     ("workspace.jupyter.org", "workspacetemplates", "WorkspaceTemplate"),
     ("workspace.jupyter.org", "workspaceaccessstrategies", "WorkspaceAccessStrategy"),
+    ("workspace.jupyter.org", "workspaceintegrationtemplates", "WorkspaceIntegrationTemplate"),
     ("trainer.kubeflow.org", "trainingruntimes", "TrainingRuntime"),
     ("trainer.kubeflow.org", "clustertrainingruntimes", "ClusterTrainingRuntime"),
 ];

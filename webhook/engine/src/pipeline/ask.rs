@@ -6,7 +6,7 @@ use super::Evaluation;
 use super::reserve::can_ever_fit;
 use super::step::{Judging, Step, labels, labels_or_none, object_of, stored_kind, workload_of};
 use super::words::malformed;
-use crate::attribution::stored_target;
+use crate::attribution::{AttributionError, person_behind, stored_target};
 use crate::changes::Changes;
 use crate::facts::{Facts, Object, Scales, Workload, doors_of_metadata, extract};
 use crate::json;
@@ -14,7 +14,7 @@ use crate::judge::judge;
 use crate::patch::PatchBuilder;
 use crate::questions::{Questions, all_doors, changed_doors, update_action};
 use crate::review::Operation;
-use crate::stamp::{self, Submitter};
+use crate::stamp;
 use crate::verdict::{ReasonCode, Refusal};
 use crate::vocabulary::{Action, DoorKind, Origin};
 use crate::world::{Version, WorkloadView, World};
@@ -282,8 +282,15 @@ impl Step<'_> {
         let (Some(target), Some(team)) = (target, &self.team) else { return Ok(()) };
         let grown = with_replicas(&target.object, &kinds.scaled_field_of(group, kind), Value::from(*most));
         let Ok(Facts::Workload(facts)) = extract(kinds, &stored_kind(target), &grown) else { return Ok(()) };
-        let stamp = target.meta.stamp.as_deref().and_then(Submitter::parse);
-        let owner = stamp.filter(|stamp| stamp.team == team.name).and_then(|stamp| stamp.person);
+        let owner = match person_behind(target, team, self.snapshot) {
+            Ok(person) => person,
+            Err(AttributionError::OwnerGone(owner)) => {
+                // Should it be there after all, all this is asked again.
+                evaluation.missing_owner = Some(owner);
+                None
+            }
+            Err(_) => None,
+        };
         let labels = labels_or_none(Some(&target.object));
         let mut world = self.world();
         let workload = world.workload(&WorkloadView {

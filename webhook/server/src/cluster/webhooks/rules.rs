@@ -64,12 +64,14 @@ const GROUPS: &[Group] = &[
             "jumpstartmodels",
             "sagemakerendpointregistrations",
             "inferencegatewayconfigs",
+            "modelimagecaches",
+            "modelweightscacheconfigs",
         ],
         subresources: &["inferenceendpointconfigs/scale", "jumpstartmodels/scale"],
     },
     Group {
         name: "workspace.jupyter.org",
-        objects: &["workspaces", "workspacetemplates", "workspaceaccessstrategies"],
+        objects: &["workspaces", "workspacetemplates", "workspaceaccessstrategies", "workspaceintegrationtemplates"],
         subresources: &[],
     },
     // What jobs of others are made from.

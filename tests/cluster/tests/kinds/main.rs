@@ -1,6 +1,8 @@
 //! Kinds of operators as their real definitions serve them: with the defaults that the API server fills in before it asks the
 //! gate, in every version, and with the walk from a pod up to whoever submitted.
 
+mod definitions;
+
 use std::sync::LazyLock;
 
 use cluster::{Cluster, Gate, Identity, Output, TEAM_A, manifests, until};
@@ -166,4 +168,26 @@ async fn a_pod_of_an_mpi_job_is_whoever_submitted_the_job() {
     let stamp = |object: &Value| object["metadata"]["annotations"]["cedargate.dev/submitted-by"].clone();
     assert_eq!(stamp(&made), stamp(&job));
     assert_eq!(made["spec"]["serviceAccountName"], "team-a");
+}
+
+/// The registration names a role, which is not alice's to choose: the operator's own.
+#[tokio::test]
+async fn the_operator_registers_an_endpoint() {
+    let mut endpoint = manifests::endpoint("registered");
+    endpoint["spec"]["endpointName"] = "registered".into();
+    endpoint["spec"]["modelSourceConfig"]["s3Storage"]["bucketName"] = "team-a-models".into();
+    let endpoint = applied(&endpoint).await;
+    let mut registration = definitions::registration("registered");
+    registration["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "inference.sagemaker.aws.amazon.com/v1", "kind": "InferenceEndpointConfig", "name": "registered",
+        "uid": endpoint["metadata"]["uid"], "controller": true,
+    }]);
+    let operator = &cluster().callers.inference_operator;
+    let apply = ["apply", "--server-side", "-f", "-"];
+    kubectl(operator, &apply, &registration).await.success().expect("is made");
+    registration["spec"]["instanceType"] = "ml.g5.12xlarge".into();
+    kubectl(operator, &apply, &registration).await.success().expect("is kept up to date");
+    registration["spec"]["executionRole"] = "arn:aws:iam::111122223333:role/another".into();
+    let by_alice = refused(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &registration).await;
+    assert!(by_alice.contains("made by a controller"), "{by_alice}");
 }
