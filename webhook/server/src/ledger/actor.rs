@@ -423,15 +423,17 @@ impl<S: LedgerStore> Actor<S> {
             async move { tokio::time::timeout(READ_WITHIN, lookup.fetch(&wanted)).await }
         });
         let found = join_all(asked).await;
+        // What cannot be read (a kind whose conversion is down, or that RBAC leaves out) must not keep the rest from being let go.
+        let mut unanswered = Ok(());
         for (doubt, found) in doubts.iter().zip(found) {
             match found {
                 Ok(Ok(Some(object))) if !is_finished(&object) => self.learn(doubt, object),
                 Ok(Ok(_)) => self.memory.learn(&doubt.uid, false, doubt.is_stray),
-                Ok(Err(error)) => return Err(Unavailable(error.to_string())),
-                Err(_) => return Err(Unavailable("no answer in time".to_owned())),
+                Ok(Err(error)) => unanswered = Err(Unavailable(error.to_string())),
+                Err(_) => unanswered = Err(Unavailable("no answer in time".to_owned())),
             }
         }
-        Ok(())
+        unanswered
     }
 
     /// Something runs; of a root the size as it is stored is worth more than what a watch shows.
