@@ -1,6 +1,7 @@
 //! The decider with an API server that follows a script.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::amounts::{Amounts, ResourceName};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::lookup::{Fetching, Listing, Unanswered, Wanted, WantedKind};
-use crate::ledger::InMemory;
+use crate::ledger::{InMemory, Stored, Swap, Unavailable, Version, Versioned};
 
 /// Answers by name, and writes down what it was asked.
 #[derive(Debug, Default)]
@@ -284,4 +285,43 @@ async fn what_cannot_be_read_keeps_nothing_else_in_the_ledger() {
     assert!(followed.is_err(), "it goes on for ever");
     let uids: Vec<String> = store.peek("team-a").entries.into_keys().collect();
     assert_eq!(uids, ["1"]);
+}
+
+/// It answers, and takes nothing: it is too large, or RBAC does not let the gate write it.
+#[derive(Debug, Default)]
+struct Unwritable {
+    swaps: AtomicU64,
+}
+
+impl LedgerStore for Unwritable {
+    fn known(&self, _: &str) -> Option<Stored> {
+        Some(Stored::Built(Versioned::default()))
+    }
+
+    async fn read(&self, _: &str) -> Result<Stored, Unavailable> {
+        Ok(Stored::Built(Versioned::default()))
+    }
+
+    async fn swap(&self, _: &str, _: &Version, _: &Ledger) -> Result<Swap, Unavailable> {
+        self.swaps.fetch_add(1, Ordering::Relaxed);
+        Err(Unavailable("forbidden".to_owned()))
+    }
+
+    async fn create(&self, _: &str) -> Result<(), Unavailable> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_the_ledger_is_not_written_is_told_and_it_is_not_stormed() {
+    let (store, snapshot) = (Arc::new(Unwritable::default()), Arc::new(snapshot(&[])));
+    let review = Arc::new(Review::parse(&pod_of_replica_set()).expect("a review"));
+    let mut evaluation = pipeline::evaluate(&review, Phase::Validate, &snapshot, jiff::Timestamp::UNIX_EPOCH);
+    (evaluation.reservation, evaluation.workload) = (Some(held("1", "pod")), None);
+    let team = Arc::clone(snapshot.teams.named("team-a").expect("is there"));
+    let ledgers = Ledgers::new(Arc::clone(&store), Arc::new(ArcSwap::new(Arc::clone(&snapshot))));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let told = ledgers.reserve(Ask { review, evaluation: Arc::new(evaluation), snapshot, team, deadline }).await;
+    assert!(matches!(&told, Told::Busy(why) if why.contains("forbidden")), "{told:?}");
+    assert!(store.swaps.load(Ordering::Relaxed) < 30, "{store:?}");
 }

@@ -36,6 +36,9 @@ const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 /// How long a lost race is slept over, at most.
 const BACK_OFF: Duration = Duration::from_millis(10);
 
+/// After a write that failed, the pause doubles as often: what fails for good must not become load on the API server.
+const MOST_DOUBLINGS: u32 = 6;
+
 /// A quorum read in the background.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
@@ -284,6 +287,7 @@ impl<S: LedgerStore> Actor<S> {
     async fn answer(&mut self, mut waiting: Vec<Waiting>) {
         let mut read = self.shared.store.known(&self.team).map(|stored| (stored, false));
         let in_background = waiting.is_empty();
+        let mut failures = 0;
         loop {
             waiting.retain(|waiting| !waiting.is_over());
             if waiting.is_empty() && !in_background {
@@ -337,7 +341,13 @@ impl<S: LedgerStore> Actor<S> {
                     tokio::time::sleep(BACK_OFF.mul_f64(fastrand::f64())).await;
                 }
                 // It may be written or not: reading tells.
-                Err(Unavailable(_)) if !in_background => tokio::time::sleep(BACK_OFF).await,
+                Err(error) if !in_background => {
+                    let pause = BACK_OFF * 2_u32.pow(failures.min(MOST_DOUBLINGS));
+                    failures += 1;
+                    tracing::warn!(team = self.team, %error, failures, "cannot write the ledger");
+                    waiting = tell_late(waiting, Instant::now() + pause, &Told::Busy(error.to_string()));
+                    tokio::time::sleep(pause).await;
+                }
                 Err(error) => {
                     tracing::debug!(team = self.team, %error, "cannot write the ledger");
                     return;
@@ -506,6 +516,13 @@ impl<S: LedgerStore> Actor<S> {
         }
         Ok(current)
     }
+}
+
+/// Tells those who cannot wait until `then`; the others go on.
+fn tell_late(waiting: Vec<Waiting>, then: Instant, told: &Told) -> Vec<Waiting> {
+    let (late, rest) = waiting.into_iter().partition(|waiting| waiting.ask.deadline <= then);
+    tell_all(late, told);
+    rest
 }
 
 fn tell_all(waiting: Vec<Waiting>, told: &Told) {
