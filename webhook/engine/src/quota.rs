@@ -179,6 +179,12 @@ impl Entry {
         by_name.values().fold(Amounts::default(), |sum, pod| sum.saturating_add(pod))
     }
 
+    /// Of what its pods hold, what the root itself does, if it is a pod.
+    fn itself(&self) -> Amounts {
+        let is_itself = |pod: &&HeldPod| self.kind == "Pod" && self.group.is_empty() && pod.name == self.name;
+        self.pods.values().filter(is_itself).fold(Amounts::default(), |most, pod| most.max(&pod.amounts))
+    }
+
     /// What is kept beyond what its pods hold.
     fn promised(&self, pods: &Amounts) -> Amounts {
         match self.estimated && !self.pods.is_empty() {

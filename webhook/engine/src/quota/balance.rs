@@ -177,12 +177,12 @@ fn charges<'a>(namesakes: impl Iterator<Item = &'a Entry>) -> Totals {
                 promised.insert(resource.clone(), (amount, holder.clone()));
             }
         }
-        match entry.kind == "Pod" && entry.group.is_empty() {
-            true => {
-                let most = largest_bare.map(|(_, most)| most).unwrap_or_default();
-                largest_bare = Some((holder, most.max(&pods)));
-            }
-            false => add(&mut totals, &Totals::from([(holder, pods)])),
+        // A pod that is a root may own more than itself, and what it owns has names of its own and may outlive it.
+        let itself = entry.itself();
+        add(&mut totals, &Totals::from([(holder.clone(), pods.saturating_sub(&itself))]));
+        if !itself.is_empty() {
+            let most = largest_bare.map(|(_, most)| most).unwrap_or_default();
+            largest_bare = Some((holder, most.max(&itself)));
         }
     }
     add(&mut totals, &largest_bare.into_iter().collect());

@@ -93,7 +93,8 @@ impl<'a> Observed<'a> {
         let (mut root, mut at) = (pod, pod);
         for _ in 0..MOST_OWNERS {
             let owner = at.meta.controller().and_then(|owner| self.cluster.of_uid(&owner.uid));
-            let Some(owner) = owner else { break };
+            // Whoever wrote the reference may name any uid; pods of two namespaces may have one name, and both exist.
+            let Some(owner) = owner.filter(|owner| owner.meta.namespace == at.meta.namespace) else { break };
             if self.reserves(owner) {
                 root = owner;
             }

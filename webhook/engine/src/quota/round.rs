@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::memory::{Memory, Proof, Revision, Standing};
-use super::{Balance, Entry, Ledger, Reservation};
+use super::{Balance, Entry, Fence, Ledger, Reservation};
 use crate::amounts::Amounts;
 
 /// A ledger as it was read.
@@ -130,7 +130,9 @@ pub fn round<W: Waiter>(
 ) -> Round {
     let mut round = Round::default();
     let mut ledger = known.ledger.clone();
-    round.let_go(&mut ledger, view, memory, at);
+    if !is_of_a_later_team(&ledger, at.mine) {
+        round.let_go(&mut ledger, view, memory, at);
+    }
     let strays = view.strays(&ledger);
     memory.keep(&known.ledger, &strays.iter().map(|stray| stray.uid.as_str()).collect());
     let mut writing = Balance::from(ledger);
@@ -277,6 +279,12 @@ impl Round {
             self.words.push(word);
         }
     }
+}
+
+/// A Team as it was does not list the namespaces that came since: what was let in there would be taken for another team's.
+fn is_of_a_later_team(ledger: &Ledger, mine: Option<&Revision>) -> bool {
+    let is_later = |(fence, mine): (&Fence, &Revision)| fence.team != mine.team || fence.generation > mine.generation;
+    ledger.fence.as_ref().zip(mine).is_some_and(is_later)
 }
 
 /// Whether this replica may decide now; moves the fence where it knows more than whoever decided last.

@@ -1,18 +1,22 @@
 //! The decider with an API server that follows a script.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use engine::amounts::{Amounts, ResourceName};
 use engine::cluster::Cluster;
 use engine::config::Config;
 use engine::policies::{Policies, starter_files, starter_schema};
+use engine::quota::{Adds, Entry, HeldPod, Ledger, Reservation};
 use engine::stamp::{Submitter, SubmitterName};
 use engine::team::Teams;
+use engine::vocabulary::Class;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::lookup::{Fetching, Listing, Unanswered, Wanted, WantedKind};
-use crate::ledger::InMemory;
+use crate::ledger::{InMemory, Stored, Swap, Unavailable, Version, Versioned};
 
 /// Answers by name, and writes down what it was asked.
 #[derive(Debug, Default)]
@@ -20,6 +24,8 @@ struct Script {
     objects: Vec<Value>,
     silent: bool,
     slow: bool,
+    /// Of this name nothing can be read.
+    unreadable: Option<&'static str>,
     asked: Mutex<Vec<String>>,
 }
 
@@ -30,7 +36,7 @@ impl Lookup for Script {
         };
         self.asked.lock().expect("not poisoned").push(format!("{kind}/{}", wanted.name));
         Box::pin(async move {
-            if self.silent {
+            if self.silent || self.unreadable == Some(wanted.name.as_str()) {
                 return Err(Unanswered("connection refused".to_owned()));
             }
             if self.slow {
@@ -257,4 +263,65 @@ async fn the_first_teams_are_written_by_whom_rbac_lets_and_later_ones_by_whom_th
     let answer: Value = serde_json::from_slice(&answered.body).expect("a review");
     let message = answer["response"]["status"]["message"].as_str().expect("a refusal");
     assert!(message.contains("no policy permits you to open it"), "{message}");
+}
+
+fn held(uid: &str, name: &str) -> Reservation {
+    let amounts = Amounts::of(ResourceName::new("nvidia.com/gpu"), 1);
+    let pod = HeldPod { name: name.to_owned(), amounts };
+    let adds = Adds::Pod { uid: uid.to_owned(), pod };
+    Reservation { root: uid.to_owned(), entry: Entry::new("Pod", NAMESPACE, name, Class::Pod), adds }
+}
+
+/// A kind may have lost its conversion webhook, or RBAC may leave it out.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_keeps_nothing_else_in_the_ledger() {
+    let mut ledger = Ledger::default();
+    [held("1", "unreadable"), held("2", "gone")].iter().for_each(|reservation| ledger.add(reservation));
+    let store = Arc::new(InMemory::new([("team-a".to_owned(), ledger)].into()));
+    let script = Arc::new(Script { unreadable: Some("unreadable"), ..Script::default() });
+    let decider = Decider::new(Arc::new(ArcSwap::from_pointee(snapshot(&[]))), Arc::clone(&store)).with_lookup(script);
+    let ledgers = decider.ledgers();
+    let followed = tokio::time::timeout(Duration::from_secs(600), ledgers.follow_teams()).await;
+    assert!(followed.is_err(), "it goes on for ever");
+    let uids: Vec<String> = store.peek("team-a").entries.into_keys().collect();
+    assert_eq!(uids, ["1"]);
+}
+
+/// It answers, and takes nothing: it is too large, or RBAC does not let the gate write it.
+#[derive(Debug, Default)]
+struct Unwritable {
+    swaps: AtomicU64,
+}
+
+impl LedgerStore for Unwritable {
+    fn known(&self, _: &str) -> Option<Stored> {
+        Some(Stored::Built(Versioned::default()))
+    }
+
+    async fn read(&self, _: &str) -> Result<Stored, Unavailable> {
+        Ok(Stored::Built(Versioned::default()))
+    }
+
+    async fn swap(&self, _: &str, _: &Version, _: &Ledger) -> Result<Swap, Unavailable> {
+        self.swaps.fetch_add(1, Ordering::Relaxed);
+        Err(Unavailable("forbidden".to_owned()))
+    }
+
+    async fn create(&self, _: &str) -> Result<(), Unavailable> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_the_ledger_is_not_written_is_told_and_it_is_not_stormed() {
+    let (store, snapshot) = (Arc::new(Unwritable::default()), Arc::new(snapshot(&[])));
+    let review = Arc::new(Review::parse(&pod_of_replica_set()).expect("a review"));
+    let mut evaluation = pipeline::evaluate(&review, Phase::Validate, &snapshot, jiff::Timestamp::UNIX_EPOCH);
+    (evaluation.reservation, evaluation.workload) = (Some(held("1", "pod")), None);
+    let team = Arc::clone(snapshot.teams.named("team-a").expect("is there"));
+    let ledgers = Ledgers::new(Arc::clone(&store), Arc::new(ArcSwap::new(Arc::clone(&snapshot))));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let told = ledgers.reserve(Ask { review, evaluation: Arc::new(evaluation), snapshot, team, deadline }).await;
+    assert!(matches!(&told, Told::Busy(why) if why.contains("forbidden")), "{told:?}");
+    assert!(store.swaps.load(Ordering::Relaxed) < 30, "{store:?}");
 }

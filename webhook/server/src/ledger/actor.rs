@@ -36,6 +36,9 @@ const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 /// How long a lost race is slept over, at most.
 const BACK_OFF: Duration = Duration::from_millis(10);
 
+/// After a write that failed, the pause doubles as often: what fails for good must not become load on the API server.
+const MOST_DOUBLINGS: u32 = 6;
+
 /// A quorum read in the background.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
@@ -284,6 +287,7 @@ impl<S: LedgerStore> Actor<S> {
     async fn answer(&mut self, mut waiting: Vec<Waiting>) {
         let mut read = self.shared.store.known(&self.team).map(|stored| (stored, false));
         let in_background = waiting.is_empty();
+        let mut failures = 0;
         loop {
             waiting.retain(|waiting| !waiting.is_over());
             if waiting.is_empty() && !in_background {
@@ -337,7 +341,13 @@ impl<S: LedgerStore> Actor<S> {
                     tokio::time::sleep(BACK_OFF.mul_f64(fastrand::f64())).await;
                 }
                 // It may be written or not: reading tells.
-                Err(Unavailable(_)) if !in_background => tokio::time::sleep(BACK_OFF).await,
+                Err(error) if !in_background => {
+                    let pause = BACK_OFF * 2_u32.pow(failures.min(MOST_DOUBLINGS));
+                    failures += 1;
+                    tracing::warn!(team = self.team, %error, failures, "cannot write the ledger");
+                    waiting = tell_late(waiting, Instant::now() + pause, &Told::Busy(error.to_string()));
+                    tokio::time::sleep(pause).await;
+                }
                 Err(error) => {
                     tracing::debug!(team = self.team, %error, "cannot write the ledger");
                     return;
@@ -423,15 +433,17 @@ impl<S: LedgerStore> Actor<S> {
             async move { tokio::time::timeout(READ_WITHIN, lookup.fetch(&wanted)).await }
         });
         let found = join_all(asked).await;
+        // What cannot be read (a kind whose conversion is down, or that RBAC leaves out) must not keep the rest from being let go.
+        let mut unanswered = Ok(());
         for (doubt, found) in doubts.iter().zip(found) {
             match found {
                 Ok(Ok(Some(object))) if !is_finished(&object) => self.learn(doubt, object),
                 Ok(Ok(_)) => self.memory.learn(&doubt.uid, false, doubt.is_stray),
-                Ok(Err(error)) => return Err(Unavailable(error.to_string())),
-                Err(_) => return Err(Unavailable("no answer in time".to_owned())),
+                Ok(Err(error)) => unanswered = Err(Unavailable(error.to_string())),
+                Err(_) => unanswered = Err(Unavailable("no answer in time".to_owned())),
             }
         }
-        Ok(())
+        unanswered
     }
 
     /// Something runs; of a root the size as it is stored is worth more than what a watch shows.
@@ -504,6 +516,13 @@ impl<S: LedgerStore> Actor<S> {
         }
         Ok(current)
     }
+}
+
+/// Tells those who cannot wait until `then`; the others go on.
+fn tell_late(waiting: Vec<Waiting>, then: Instant, told: &Told) -> Vec<Waiting> {
+    let (late, rest) = waiting.into_iter().partition(|waiting| waiting.ask.deadline <= then);
+    tell_all(late, told);
+    rest
 }
 
 fn tell_all(waiting: Vec<Waiting>, told: &Told) {

@@ -23,8 +23,11 @@ pub(in super::super) fn charged(ledger: &Ledger) -> Amounts {
         let largest = promised.entry((group, kind, namespace, name)).or_default();
         *largest = largest.max(&rest);
         if kind == "Pod" && group.is_empty() {
+            let of_itself = entry.pods.values().filter(|pod| pod.name == *name);
+            let itself = of_itself.fold(Amounts::default(), |most, pod| most.max(&pod.amounts));
             let largest = bare.entry((namespace, name)).or_default();
-            *largest = largest.max(&pods);
+            *largest = largest.max(&itself);
+            total = total.saturating_add(&pods.saturating_sub(&itself));
         } else {
             total = total.saturating_add(&pods);
         }

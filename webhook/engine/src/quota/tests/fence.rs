@@ -144,6 +144,42 @@ impl Waiter for Nobody {
     }
 }
 
+/// Everything is over, as the pods of a namespace seem to be that the Team does not list.
+struct Elsewhere;
+
+impl View for Elsewhere {
+    fn pod(&self, _: &str) -> PodSight {
+        PodSight::Over
+    }
+
+    fn root(&self, _: &str) -> RootSight {
+        RootSight::Over
+    }
+
+    fn strays(&self, _: &Ledger) -> Vec<Stray> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn who_knows_an_older_team_lets_nothing_go() {
+    let ledger_of = |fence: Fence| {
+        let mut ledger = Ledger { fence: Some(fence), ..Ledger::default() };
+        ledger.add(&super::sums::pod("u", "pod", 1));
+        ledger
+    };
+    let released = |fence: Fence, mine: Revision| {
+        let known = Known { ledger: ledger_of(fence), fresh: true };
+        let moment = Moment { now: Duration::ZERO, patience: Duration::from_secs(120), mine: Some(&mine) };
+        round(&known, &Elsewhere, &mut Memory::default(), &moment, &mut [] as &mut [Nobody]).released
+    };
+    assert_eq!(released(fence(3, "p1", 2), revision("p1", 1)), 0, "its namespaces may have come since");
+    assert_eq!(released(fence(3, "p1", 2), revision("p0", 2)), 1, "policies have no say in what is over");
+    assert_eq!(released(fence(3, "p1", 2), revision("p1", 3)), 1);
+    let of_another = Fence { team: "another".to_owned(), ..fence(3, "p1", 1) };
+    assert_eq!(released(of_another, revision("p1", 1)), 0, "nobody can tell which of the two is older");
+}
+
 /// A release that lost a race is tried again at once, instead of being waited for anew.
 #[test]
 fn a_proof_outlives_a_lost_race() {

@@ -135,6 +135,23 @@ fn bare_pods_and_orphans_hold_for_themselves() {
 }
 
 #[test]
+fn an_owner_in_another_namespace_is_none() {
+    let forged = |uid: &str, namespace: &str| {
+        let mut pod = pod("same", Some(("batch/v1", "Job", "train")), 1, "Running");
+        pod["metadata"]["namespace"] = json!(namespace);
+        pod["metadata"]["uid"] = json!(uid);
+        pod
+    };
+    let train = job("train", json!({"parallelism": 1, "suspend": true}), json!({}));
+    let cluster = cluster([train, forged("here", "ns"), forged("there", "ns-2")]);
+    let mut team = team();
+    team.spec.namespaces.push("ns-2".to_owned());
+    let ledger = rebuilt(&Observed { cluster: &cluster, team: &team, kinds: Kinds::defaults() });
+    let of = |root: &'static str, uid: &'static str| (root, (0, BTreeMap::from([(uid, 1)])));
+    assert_eq!(shape(&ledger), BTreeMap::from([of("uid-train", "here"), of("there", "there")]));
+}
+
+#[test]
 fn a_job_of_a_cron_job_is_a_root() {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": containers(1)}});
     let cron_job = json!({

@@ -66,6 +66,20 @@ fn of_one_name_only_one_exists() {
     assert_eq!(used(&[floor("r", "job", 4), floor("s", "job", 4), pod_of("r", "job", "a", "job-0", 4)]), 8);
 }
 
+/// It may own controllers, which outlive it when it is deleted alone; then another takes its name, and owns others.
+#[test]
+fn what_a_pod_owns_is_no_namesake_of_it() {
+    let owned = |root: &str, uid: &str, name: &str, gpus: u64| Reservation {
+        root: root.to_owned(),
+        entry: Entry::new("Pod", "ns", "driver", Class::Pod),
+        ..pod(uid, name, gpus)
+    };
+    assert_eq!(used(&[owned("a", "w", "one-0", 4), owned("b", "x", "two-0", 4)]), 8);
+    let drivers =
+        [pod("a", "driver", 1), owned("a", "w", "one-0", 4), pod("b", "driver", 2), owned("b", "x", "two-0", 4)];
+    assert_eq!(used(&drivers), 10);
+}
+
 #[test]
 fn an_estimate_gives_way_to_pods() {
     let mut estimate = floor("r", "job", 8);
