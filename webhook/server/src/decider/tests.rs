@@ -285,6 +285,19 @@ async fn what_cannot_be_read_keeps_nothing_else_in_the_ledger() {
     assert!(followed.is_err(), "it goes on for ever");
     let uids: Vec<String> = store.peek("team-a").entries.into_keys().collect();
     assert_eq!(uids, ["1"]);
+    let mut much = held("3", "much");
+    much.adds = Adds::Floor { amounts: Amounts::of(ResourceName::new("nvidia.com/gpu"), 100_000), generation: None };
+    let told = ledgers.reserve(asking_for(much, Arc::new(snapshot(&[deployment(), replica_set()])))).await;
+    assert!(matches!(told, Told::Refused(_)), "it goes on counting, and that is a final answer: {told:?}");
+}
+
+/// As if the pod of a ReplicaSet needed this.
+fn asking_for(reservation: Reservation, snapshot: Arc<Snapshot>) -> Ask {
+    let review = Arc::new(Review::parse(&pod_of_replica_set()).expect("a review"));
+    let mut evaluation = pipeline::evaluate(&review, Phase::Mutate, &snapshot, jiff::Timestamp::UNIX_EPOCH);
+    (evaluation.reservation, evaluation.workload) = (Some(reservation), None);
+    let team = Arc::clone(snapshot.teams.named("team-a").expect("is there"));
+    Ask { review, evaluation: Arc::new(evaluation), snapshot, team, deadline: Instant::now() + Duration::from_secs(10) }
 }
 
 /// It answers, and takes nothing: it is too large, or RBAC does not let the gate write it.
@@ -315,13 +328,8 @@ impl LedgerStore for Unwritable {
 #[tokio::test(start_paused = true)]
 async fn why_the_ledger_is_not_written_is_told_and_it_is_not_stormed() {
     let (store, snapshot) = (Arc::new(Unwritable::default()), Arc::new(snapshot(&[])));
-    let review = Arc::new(Review::parse(&pod_of_replica_set()).expect("a review"));
-    let mut evaluation = pipeline::evaluate(&review, Phase::Validate, &snapshot, jiff::Timestamp::UNIX_EPOCH);
-    (evaluation.reservation, evaluation.workload) = (Some(held("1", "pod")), None);
-    let team = Arc::clone(snapshot.teams.named("team-a").expect("is there"));
     let ledgers = Ledgers::new(Arc::clone(&store), Arc::new(ArcSwap::new(Arc::clone(&snapshot))));
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let told = ledgers.reserve(Ask { review, evaluation: Arc::new(evaluation), snapshot, team, deadline }).await;
+    let told = ledgers.reserve(asking_for(held("1", "pod"), snapshot)).await;
     assert!(matches!(&told, Told::Busy(why) if why.contains("forbidden")), "{told:?}");
     assert!(store.swaps.load(Ordering::Relaxed) < 30, "{store:?}");
 }

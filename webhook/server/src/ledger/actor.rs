@@ -434,14 +434,28 @@ impl<S: LedgerStore> Actor<S> {
         });
         let found = join_all(asked).await;
         // What cannot be read (a kind whose conversion is down, or that RBAC leaves out) must not keep the rest from being let go.
-        let mut unanswered = Ok(());
+        // What the ledger has goes on counting then, and whoever is refused for it reads who holds it.
+        let (mut unanswered, mut unread) = (Ok(()), None);
         for (doubt, found) in doubts.iter().zip(found) {
-            match found {
-                Ok(Ok(Some(object))) if !is_finished(&object) => self.learn(doubt, object),
-                Ok(Ok(_)) => self.memory.learn(&doubt.uid, false, doubt.is_stray),
-                Ok(Err(error)) => unanswered = Err(Unavailable(error.to_string())),
-                Err(_) => unanswered = Err(Unavailable("no answer in time".to_owned())),
+            let problem = match found {
+                Ok(Ok(Some(object))) if !is_finished(&object) => {
+                    self.learn(doubt, object);
+                    continue;
+                }
+                Ok(Ok(_)) => {
+                    self.memory.learn(&doubt.uid, false, doubt.is_stray);
+                    continue;
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "no answer in time".to_owned(),
+            };
+            match doubt.is_stray {
+                true => unanswered = Err(Unavailable(problem)),
+                false => unread = Some((doubt, problem)),
             }
+        }
+        if let Some((Doubt { kind, namespace, name, .. }, problem)) = unread {
+            tracing::warn!(team = self.team, kind, namespace, name, problem, "what may be gone stays in the ledger");
         }
         unanswered
     }
