@@ -40,11 +40,11 @@ demo:
 	$(CARGO) run --release --locked -- demo
 
 bench:
-	$(CARGO) bench -p tests --locked
+	$(CARGO) bench --workspace --bench gate --locked
 
 # What a quota costs those who submit: three replicas, a real API server.
 bench-quota: components
-	$(CARGO) bench -p cluster --bench quota --locked
+	$(CARGO) bench --workspace --bench quota --locked
 
 # kube-apiserver and what belongs to it, from Go modules, once. KUBEBUILDER_ASSETS names a folder of your own instead.
 components:

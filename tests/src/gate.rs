@@ -77,6 +77,12 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// A count that whoever runs the tests may want to see, with `--nocapture`.
+#[expect(clippy::print_stdout, reason = "captured unless asked for")]
+pub fn say(sentence: &str) {
+    println!("{sentence}");
+}
+
 /// The files of a folder with this extension, in the order of their names.
 pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| unreachable!("{}: {error}", folder.display()));
@@ -99,14 +105,15 @@ pub fn documents(text: &str) -> Vec<Value> {
 /// A cluster with the gate in front of it.
 #[derive(Debug)]
 pub struct Gate {
-    server: ApiServer<AtNoon, AtNoon>,
+    server: ApiServer<Standing, Standing>,
     created: usize,
 }
 
-/// The engine at noon: what a gate answers does not hang on when the tests run, and what it knew is told.
-/// Clones share all of it.
+/// The engine with a clock that stands still: what a gate answers does not hang on when the tests run, and what it knew is
+/// told. Clones share all of it.
 #[derive(Debug, Clone)]
-struct AtNoon {
+struct Standing {
+    now: jiff::Timestamp,
     snapshot: Arc<ArcSwap<Snapshot>>,
     ledgers: Arc<Mutex<BTreeMap<String, Ledger>>>,
     told: Arc<Mutex<Vec<Told>>>,
@@ -161,9 +168,14 @@ impl Admitted {
 }
 
 impl Gate {
+    /// At noon.
     pub fn new(snapshot: Snapshot) -> Self {
+        Self::at(snapshot, noon())
+    }
+
+    pub fn at(snapshot: Snapshot, now: jiff::Timestamp) -> Self {
         let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
-        let gate = AtNoon { snapshot: Arc::clone(&snapshot), ledgers: Arc::default(), told: Arc::default() };
+        let gate = Standing { now, snapshot: Arc::clone(&snapshot), ledgers: Arc::default(), told: Arc::default() };
         let server = ApiServer::before(gate.clone(), snapshot, gate).expect("a runtime");
         Self { server, created: 0 }
     }
@@ -197,7 +209,7 @@ impl Gate {
     }
 }
 
-impl AtNoon {
+impl Standing {
     fn told(&self) -> MutexGuard<'_, Vec<Told>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -214,20 +226,20 @@ impl AtNoon {
     }
 }
 
-impl Ledgers for AtNoon {
+impl Ledgers for Standing {
     fn of(&self, team: &str) -> Ledger {
         self.ledgers().get(team).cloned().unwrap_or_default()
     }
 }
 
-impl Decide for AtNoon {
+impl Decide for Standing {
     async fn decide(&self, endpoint: Endpoint, body: Bytes, _: Instant) -> Answered {
         let review = Review::parse(&body).expect("a review");
         let snapshot = self.snapshot.load_full();
         let (evaluation, consumption) = match endpoint {
-            Endpoint::Mutate => (evaluate(&review, Phase::Mutate, &snapshot, noon()), None),
+            Endpoint::Mutate => (evaluate(&review, Phase::Mutate, &snapshot, self.now), None),
             Endpoint::Validate => {
-                let evaluation = evaluate(&review, Phase::Validate, &snapshot, noon());
+                let evaluation = evaluate(&review, Phase::Validate, &snapshot, self.now);
                 let consumption = self.consumed(&review, &snapshot, &evaluation);
                 (evaluation, consumption)
             }
@@ -285,9 +297,13 @@ fn default_pod(spec: &mut Value) {
         ]}},
     ]}});
     push(spec, "volumes", token);
+    let host_network = spec["hostNetwork"] == true;
     for list in ["containers", "initContainers"] {
         for container in spec[list].as_array_mut().into_iter().flatten() {
             default_container(container);
+            if host_network {
+                default_host_ports(container);
+            }
         }
     }
 }
@@ -309,6 +325,15 @@ fn default_container(container: &mut Value) {
     for (name, amount) in container["resources"]["limits"].as_object().cloned().into_iter().flatten() {
         if container["resources"]["requests"][&name].is_null() {
             container["resources"]["requests"][&name] = amount;
+        }
+    }
+}
+
+/// In the node's network a port is the node's.
+fn default_host_ports(container: &mut Value) {
+    for port in container["ports"].as_array_mut().into_iter().flatten() {
+        if port["hostPort"].is_null() {
+            port["hostPort"] = port["containerPort"].clone();
         }
     }
 }

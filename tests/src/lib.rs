@@ -14,5 +14,6 @@ pub mod difference;
 pub mod expect;
 pub mod gate;
 pub mod people;
+pub mod published;
 pub mod run;
 pub mod world;

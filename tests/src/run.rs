@@ -54,8 +54,9 @@ impl Start {
             }
             (Ok(_), Some(_)) => failures.push((name.to_owned(), vec!["this must not load".to_owned()])),
             (world, None) => {
-                let state: State =
+                let mut state: State =
                     serde_json::from_value(state.clone()).with_context(|| format!("{}: the state", case.case))?;
+                state.objects.splice(..0, plan.objects().iter().cloned());
                 let mut server = ApiServer::new(&world.with_context(|| case.case.clone())?, &state)?;
                 review = self.step(name, case, &mut server, failures)?;
                 self.follow(name, case, &plan, &mut server, review.clone(), failures)?;

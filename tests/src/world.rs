@@ -30,6 +30,8 @@ pub struct Plan {
     config: Value,
     policies: case::Policies,
     time: Option<jiff::Timestamp>,
+    /// Objects that overlays bring, beside those of the state.
+    objects: Vec<Value>,
 }
 
 /// A file below this package.
@@ -55,6 +57,7 @@ impl Plan {
             config: yaml("data/config.yaml")?,
             policies: case::Policies::default(),
             time: None,
+            objects: Vec::new(),
         })
     }
 
@@ -64,6 +67,7 @@ impl Plan {
         for overlay in &case.with {
             let overlay = yaml(&format!("data/with/{overlay}.yaml"))?;
             plan.change(&overlay["teams"], &overlay["config"]);
+            plan.objects.extend(overlay["objects"].as_array().into_iter().flatten().cloned());
         }
         plan.change(&case.teams, &case.config);
         plan.time = case.time.or(plan.time);
@@ -86,6 +90,11 @@ impl Plan {
                 }
             }
         }
+    }
+
+    /// What exists beside the state's own objects.
+    pub fn objects(&self) -> &[Value] {
+        &self.objects
     }
 
     /// Builds it, with the checks that every program of ours makes at start.

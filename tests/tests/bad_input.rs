@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::http::StatusCode;
+use engine::facts::kinds::Kinds;
 use engine::facts::{Facts, KindRef, extract};
 use engine::offline::plural;
 use engine::review::UserInfo;
@@ -141,7 +142,8 @@ fn is_governed(request: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, kind) = (text(&request["kind"]["group"]), text(&request["kind"]["kind"]));
     let resource = text(&request["resource"]["resource"]);
-    let facts = extract(&KindRef { group: &group, kind: &kind, resource: &resource }, &request["object"]);
+    let facts =
+        extract(Kinds::defaults(), &KindRef { group: &group, kind: &kind, resource: &resource }, &request["object"]);
     let by_a_person = request["userInfo"]["username"].as_str().is_some_and(|name| name.starts_with("arn:"));
     matches!(facts, Ok(Facts::Workload(_))) && request["namespace"] == NAMESPACE && by_a_person
 }

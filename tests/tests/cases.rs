@@ -15,6 +15,12 @@ fn attribution() {
     hold("cases/attribution");
 }
 
+/// One file for each kind that runs pods.
+#[test]
+fn kinds() {
+    hold("cases/kinds");
+}
+
 /// Attempts that once succeeded.
 #[test]
 fn breaks() {
@@ -25,6 +31,24 @@ fn breaks() {
 #[test]
 fn quota() {
     hold("cases/quota");
+}
+
+/// The exceptions of `policies/examples`, before and after their day.
+#[test]
+fn exceptions() {
+    hold("cases/exceptions");
+}
+
+/// The two levels, and what is mounted how.
+#[test]
+fn levels() {
+    hold("cases/levels");
+}
+
+/// Teams whose work task governance queues.
+#[test]
+fn kueue() {
+    hold("cases/kueue");
 }
 
 fn hold(directory: &'static str) {

@@ -130,9 +130,15 @@ fn mutants() -> Vec<Mutant> {
         ),
         tenancy(
             "leads of any team",
-            "principal.leads.containsAny(resource.teams)",
-            "!principal.leads.isEmpty()",
+            "when { principal.leads.containsAny(resource.teams) };",
+            "when { !principal.leads.isEmpty() };",
             ("IamPrincipal", Action::Delete, "Workload"),
+        ),
+        tenancy(
+            "templates for any team",
+            "principal.leads.containsAny(resource.teams) && resource.kind",
+            "!principal.leads.isEmpty() && resource.kind",
+            ("IamPrincipal", Action::Open, "Door"),
         ),
         tenancy(
             "a JumpStart name is enough",
@@ -286,7 +292,9 @@ impl Asking {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let limit = format!("--tlimit-per={SOLVER_MILLISECONDS_PER_QUERY}");
-        let solver = runtime.block_on(async { LocalSolver::cvc5_with_args([limit]) }).expect("the solver starts");
+        // `like` with something between two stars asks whether a string contains another.
+        let arguments = [limit.as_str(), "--strings-exp"];
+        let solver = runtime.block_on(async { LocalSolver::cvc5_with_args(arguments) }).expect("the solver starts");
         let compiler = CedarSymCompiler::new(solver).expect("a compiler");
         Self { runtime, compiler }
     }

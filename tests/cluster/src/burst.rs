@@ -34,8 +34,6 @@ pub struct Submitted {
     pub manifest: Value,
     pub ended: Ended,
     pub took: Duration,
-    /// Answers 429 on the way.
-    pub waits: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +49,7 @@ pub enum Ended {
     Failed(String),
 }
 
-/// Submits as kubectl does: what is answered 429 with `Retry-After` is sent again.
+/// Submits as kubectl does: what is answered 429 with `Retry-After` is sent again, a few times by the client itself.
 pub async fn submit(client: &Client, namespace: &str, manifest: Value) -> Submitted {
     let begun = Instant::now();
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource(&manifest));
@@ -77,7 +75,7 @@ pub async fn submit(client: &Client, namespace: &str, manifest: Value) -> Submit
             Err(error) => break Ended::Failed(error.to_string()),
         }
     };
-    Submitted { manifest, ended, took: begun.elapsed(), waits }
+    Submitted { manifest, ended, took: begun.elapsed() }
 }
 
 fn resource(manifest: &Value) -> ApiResource {

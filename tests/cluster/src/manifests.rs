@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 pub const IMAGE: &str = "111122223333.dkr.ecr.us-west-2.amazonaws.com/train:1";
 
 /// Until it is ended; the node says what it makes of others.
-const SLEEP: &[&str] = &["sleep", "infinity"];
+pub const SLEEP: &[&str] = &["sleep", "infinity"];
 
-fn pod_spec(restart_policy: &str, command: &[&str]) -> Value {
+pub fn pod_spec(restart_policy: &str, command: &[&str]) -> Value {
     json!({
         "restartPolicy": restart_policy,
         "containers": [{ "name": "main", "image": IMAGE, "command": command }],

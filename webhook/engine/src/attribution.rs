@@ -15,8 +15,10 @@ use serde_json::Value;
 
 use crate::changes::Changes;
 use crate::cluster::{Cluster, Meta, OwnerReference, StoredObject};
+use crate::facts::kinds::Kinds;
 use crate::facts::{Facts, kind_of};
 use crate::identity::{Caller, Component, IamCaller, IamName};
+use crate::placed::Placed;
 use crate::review::{Operation, Review};
 use crate::snapshot::Snapshot;
 use crate::stamp::{self, Submitter, SubmitterName};
@@ -61,6 +63,10 @@ pub struct Attribution {
     /// Owners on the way up, the nearest first, the root last. Empty for a root.
     pub chain: Vec<Arc<StoredObject>>,
     pub notes: Vec<Note>,
+    /// Whose job it is to put work somewhere: nobody is asked where.
+    pub places: bool,
+    /// Where such a one has put the owners of what a controller makes.
+    pub placed: Placed,
     /// A trusted controller changed nothing beyond what is its job: nobody is asked.
     pub unquestioned: bool,
 }
@@ -197,6 +203,8 @@ impl Asked<'_> {
             root,
             chain: Vec::new(),
             notes: Vec::new(),
+            places: false,
+            placed: Placed::default(),
             unquestioned: false,
         }
     }
@@ -295,6 +303,7 @@ impl Walk<'_> {
     fn root(&self, asked: &Asked<'_>, team: &Team) -> Result<Attribution, AttributionError> {
         let Some(object) = &asked.review.object else { return Ok(asked.by_the_actor(None, Root::Itself)) };
         refuse_reserved_keys(object)?;
+        same_note(asked.phase, &Value::Null, object)?;
         let stamp = match &asked.actor {
             Principal::Submitter(submitter) => submitter.clone(),
             // Whoever may create here without being in a team (RBAC and policy decide) leaves the work to the team.
@@ -313,10 +322,13 @@ impl Walk<'_> {
         };
         let meta = self.meta(asked.review, old);
         let changes = Changes::between(old, new);
-        if self.made_by_a_controller(&meta) && !only_metadata(&changes) {
+        // Ray's autoscaler, which runs in the head's pod, scales the cluster that a RayJob made.
+        let scales_itself = asked.origin == Origin::Pod && only_size(&changes);
+        if self.made_by_a_controller(&meta) && !only_metadata(&changes) && !scales_itself {
             return Err(AttributionError::ControllerMade { kind: meta.kind });
         }
         refuse_reserved_keys(new)?;
+        same_note(asked.phase, old, new)?;
         let mut touched = self.touched(asked);
         let ours = meta.stamp.as_deref().filter(|_| !is_older(&meta, team)).and_then(Submitter::parse);
         let Some(before) = ours.filter(|stamp| stamp.team == team.name) else {
@@ -387,7 +399,7 @@ impl Walk<'_> {
         let meta = self.meta(asked.review, object);
         let Some(owner) = meta.controller() else {
             let count = meta.owners.iter().filter(|owner| owner.controller).count();
-            return match runs_pods(asked.review, object) || count > 1 {
+            return match runs_pods(&self.snapshot.config.kinds, asked.review, object) || count > 1 {
                 true => {
                     Err(AttributionError::NoController { controller: component.name.clone(), kind: meta.kind, count })
                 }
@@ -395,7 +407,7 @@ impl Walk<'_> {
             };
         };
         if !component.entry.acts_for(&owner.group, &owner.kind) {
-            return match runs_pods(asked.review, object) {
+            return match runs_pods(&self.snapshot.config.kinds, asked.review, object) {
                 true => Err(AttributionError::NotItsOwner {
                     controller: component.name.clone(),
                     owner_kind: owner.kind.clone(),
@@ -439,8 +451,14 @@ impl Walk<'_> {
             stamp: is_pod.then_some(submitter),
             corrected,
             root: Root::Stored(root),
+            placed: match notes.contains(&Note::Legacy) {
+                // What is older than the gate may have been written by anybody.
+                true => Placed::default(),
+                false => Placed::on_the_way(chain.iter().map(AsRef::as_ref)),
+            },
             chain,
             notes,
+            places: false,
             unquestioned: false,
         })
     }
@@ -448,6 +466,7 @@ impl Walk<'_> {
     /// A trusted controller keeps something going: asked as itself, and as the submitter for what it adds.
     fn maintained(&self, asked: &Asked<'_>, component: &Component) -> Result<Attribution, AttributionError> {
         let mut attribution = self.touched(asked);
+        attribution.places = component.entry.may_add.contains(&Change::Placement);
         let target = self.target(asked.review);
         if let Some(found) = target.and_then(|target| self.resolve(&target, 0).ok()) {
             attribution.user = Principal::Submitter(found.submitter);
@@ -509,6 +528,9 @@ impl Walk<'_> {
             if let Some(original) = self.original(meta, stamp) {
                 return Ok(self.resolve(&original, depth + 1)?.below(stored));
             }
+            if let Some(found) = self.beyond_a_pod(meta, stamp, depth) {
+                return Ok(found.below(stored));
+            }
             return Ok(match Submitter::parse(stamp).filter(|stamp| stamp.team == team.name) {
                 Some(stamp) => self.as_of_now(stamp, stored, team),
                 None => legacy(stored, team),
@@ -537,6 +559,15 @@ impl Walk<'_> {
         let (team, of_owner) = (self.team?, owner.meta.stamp.as_deref()?);
         let corrected = || stamp == Submitter::of_team(&team.name).annotation() && is_ignored(&owner.meta, team);
         (of_owner == stamp || corrected()).then_some(owner)
+    }
+
+    /// A pod that owns something (a LeaderWorkerSet's leader owns its workers) has its stamp from the root that it was made
+    /// for: what hangs below it is charged there. A root of another submitter is not its own, whatever the pod says.
+    fn beyond_a_pod(&self, meta: &Meta, stamp: &str, depth: usize) -> Option<Found> {
+        let owner = meta.controller().filter(|_| meta.kind == "Pod" && depth > 0)?;
+        let found = self.resolve(&*self.owner(owner, &meta.namespace).ok()?, depth + 1).ok()?;
+        let is_of_the_root = found.submitter.annotation() == stamp || found.root.meta.stamp.as_deref() == Some(stamp);
+        is_of_the_root.then_some(found)
     }
 
     /// Time passes: membership is looked up afresh for every child.
@@ -584,8 +615,8 @@ fn is_ignored(meta: &Meta, team: &Team) -> bool {
 }
 
 /// What cannot be read is taken for a workload: it must have an owner.
-fn runs_pods(review: &Review, object: &Value) -> bool {
-    match crate::facts::extract(&review.kind_ref(), object) {
+fn runs_pods(kinds: &Kinds, review: &Review, object: &Value) -> bool {
+    match crate::facts::extract(kinds, &review.kind_ref(), object) {
         Ok(Facts::Workload(_)) | Err(_) => true,
         Ok(Facts::Object(_)) => false,
     }
@@ -634,12 +665,26 @@ fn insist(phase: Phase, object: &Value, expected: Option<&str>) -> Result<(), At
     }
 }
 
+/// Nor does anybody but the gate say where the queue has put something.
+fn same_note(phase: Phase, old: &Value, new: &Value) -> Result<(), AttributionError> {
+    let note = |object| crate::json::text(object, &["metadata", "annotations", stamp::PLACED]);
+    match phase {
+        // Without a note everything is asked about.
+        Phase::Validate if note(new).is_some() && note(old) != note(new) => Err(AttributionError::ForeignStamp),
+        Phase::Mutate | Phase::Validate => Ok(()),
+    }
+}
+
 /// Only metadata may be edited on what a controller made. A priority may stand in a template as well.
 fn only_metadata(changes: &Changes) -> bool {
     changes
         .set
         .iter()
         .all(|change| matches!(change, Change::Labels | Change::Annotations | Change::Finalizers | Change::Queue))
+}
+
+fn only_size(changes: &Changes) -> bool {
+    changes.set.iter().all(|change| *change == Change::Replicas)
 }
 
 /// Of Kubernetes' own kinds, what is written as status may change metadata as well. Nobody who writes a status means to: a
@@ -671,7 +716,15 @@ pub const GOVERNED_PREFIXES: [&str; 3] = [stamp::PREFIX, "kueue.x-k8s.io/", "eks
 /// The stamp's keys belong into the root's own metadata, which the gate overwrites; anywhere below they would reach pods.
 fn refuse_reserved_keys(object: &Value) -> Result<(), AttributionError> {
     for list in ["labels", "annotations"] {
-        let known = [stamp::SUBMITTED_BY, stamp::REASON, stamp::TEAM, stamp::PERSON, stamp::COST_CENTER, stamp::CLASS];
+        let known = [
+            stamp::SUBMITTED_BY,
+            stamp::REASON,
+            stamp::PLACED,
+            stamp::TEAM,
+            stamp::PERSON,
+            stamp::COST_CENTER,
+            stamp::CLASS,
+        ];
         let unknown = crate::json::object(object, &["metadata", list])
             .keys()
             .find(|key| key.starts_with(stamp::PREFIX) && !known.contains(&key.as_str()));

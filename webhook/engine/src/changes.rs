@@ -147,8 +147,9 @@ const HARMLESS: [&str; 20] = [
 
 fn metadata(path: &[&str]) -> Option<Change> {
     match path {
-        ["labels", "kueue.x-k8s.io/queue-name"] => Some(Change::Queue),
-        ["labels", "kueue.x-k8s.io/priority-class"] => Some(Change::Priority),
+        ["labels" | "annotations", "kueue.x-k8s.io/priority-class"] => Some(Change::Priority),
+        // Which queue, and whatever else Kueue is told by metadata: what it manages, what it groups, what was admitted.
+        ["labels" | "annotations", key] if key.starts_with("kueue.x-k8s.io/") => Some(Change::Queue),
         ["labels" | "annotations", key] if key.starts_with(stamp::PREFIX) && *key != stamp::REASON => None,
         ["labels", ..] => Some(Change::Labels),
         ["annotations", "kubectl.kubernetes.io/last-applied-configuration"] => None,
@@ -168,7 +169,8 @@ fn field(key: &str) -> Option<Change> {
         "env" | "envFrom" | "environmentVariables" => Change::Env,
         "resources" | "resourceClaims" | "overhead" => Change::Resources,
         "replicas" | "parallelism" | "completions" | "minReplicas" | "maxReplicas" | "spares" | "autoScalingSpec"
-        | "elasticPolicy" | "minReplicaCount" | "maxReplicaCount" | "numOfHosts" => Change::Replicas,
+        | "elasticPolicy" | "minReplicaCount" | "maxReplicaCount" | "numOfHosts" | "numNodes" | "scaleStrategy"
+        | "workersToDelete" => Change::Replicas,
         "nodeSelector"
         | "affinity"
         | "nodeAffinity"
@@ -254,6 +256,18 @@ mod tests {
                 json!({"spec": {"template": {"metadata": {"annotations": {"replicas": "2"}}}}}),
                 vec![Change::Command],
                 true,
+            ),
+            (
+                json!({}),
+                json!({"metadata": {"annotations": {"kueue.x-k8s.io/pod-group-name": "g"}}}),
+                vec![Change::Queue],
+                false,
+            ),
+            (
+                json!({"metadata": {"labels": {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/priority-class": "a"}}}),
+                json!({}),
+                vec![Change::Queue, Change::Priority],
+                false,
             ),
             (json!({"spec": {"paused": false}}), json!({"spec": {"paused": true}}), vec![Change::Other], false),
             (

@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 
 use crate::amounts::Amounts;
+use crate::facts::kinds::Kinds;
 use crate::json;
+use crate::queues::{self, Queues};
 
 /// A frozen view.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +17,7 @@ pub struct Cluster {
     by_uid: HashMap<String, Arc<StoredObject>>,
     by_name: HashMap<Name, String>,
     departed: Departed,
+    queues: Arc<Queues>,
 }
 
 /// Uids of what was here and is gone, the latest of them: nothing of that uid ever comes back.
@@ -60,8 +63,8 @@ impl StoredObject {
 
     /// What it needs of the quota as it is stored: of a pod, what it asks for; of anything else, what runs now. Nothing once
     /// it has finished. Worked out once, since a ledger asks for it in every round.
-    pub fn holds(&self) -> &Amounts {
-        self.holds.get_or_init(|| crate::facts::stored_demand(self))
+    pub fn holds(&self, kinds: &Kinds) -> &Amounts {
+        self.holds.get_or_init(|| crate::facts::stored_demand(kinds, self))
     }
 }
 
@@ -99,6 +102,9 @@ impl Cluster {
     /// is an earlier incarnation, and goes.
     pub fn insert(&mut self, mut object: Value) {
         let meta = Meta::read(&object, None);
+        if meta.group == queues::GROUP {
+            Arc::make_mut(&mut self.queues).insert(&meta, &object);
+        }
         trim(&mut object);
         let uid = if meta.uid.is_empty() {
             format!("{}/{}/{}", meta.kind, meta.namespace, meta.name)
@@ -121,6 +127,9 @@ impl Cluster {
             let name = name(group, kind, namespace, object_name);
             if self.by_name.get(&name).is_some_and(|named| named == uid) {
                 self.by_name.remove(&name);
+                if gone.meta.group == queues::GROUP {
+                    Arc::make_mut(&mut self.queues).remove(&gone.meta);
+                }
             }
         }
     }
@@ -132,6 +141,11 @@ impl Cluster {
             self.by_uid.iter().filter(|(_, stored)| are_pods_there(&stored.meta)).map(|(uid, _)| uid.clone()).collect();
         before.iter().for_each(|uid| self.remove(uid));
         pods.into_iter().for_each(|pod| self.insert(pod));
+    }
+
+    /// Kueue's queues.
+    pub fn queues(&self) -> &Queues {
+        &self.queues
     }
 
     /// Everything, in no order.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::facts::kinds::Kinds;
 use crate::vocabulary::{Change, ComponentKind};
 
 /// The default list of trusted controllers, with the service accounts that Kubernetes and HyperPod use.
 pub const DEFAULT_CONTROLLERS: &str = include_str!("config/controllers.yaml");
 
 /// What was typed; every field has a default.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
     /// Accounts whose roles are believed. Empty: none is.
@@ -25,6 +26,8 @@ pub struct Config {
     pub require_credential_id: bool,
     /// Parts of the cluster that act for others.
     pub controllers: Vec<Controller>,
+    /// Kinds that run pods, beside those that the gate knows.
+    pub kinds: Kinds,
     /// Namespaces that belong to the cluster: never a team's.
     pub system_namespaces: BTreeSet<String>,
     /// Our own service account, `namespace/name`.
@@ -61,6 +64,7 @@ impl Default for Config {
             require_temporary_credentials: false,
             require_credential_id: true,
             controllers: default_controllers(),
+            kinds: Kinds::default(),
             system_namespaces: default_system_namespaces(),
             own_service_account: "cedargate-system/cedargate".to_owned(),
             request_lifetime_seconds: 120,
@@ -85,7 +89,8 @@ impl Config {
         Duration::from_secs(self.request_lifetime_seconds.into())
     }
 
-    fn checked(self) -> Result<Self, ConfigError> {
+    fn checked(mut self) -> Result<Self, ConfigError> {
+        self.trust_controllers_of_kinds();
         if self.request_lifetime_seconds == 0 {
             return Err(ConfigError("requestLifetimeSeconds must not be 0: requests take time".to_owned()));
         }
@@ -102,6 +107,25 @@ impl Config {
             }
         }
         Ok(self)
+    }
+
+    /// Whoever is said to make the pods of a kind acts for its objects.
+    fn trust_controllers_of_kinds(&mut self) {
+        for kind in self.kinds.iter() {
+            let owner = format!("{}/{}", kind.group, kind.kind);
+            for name in &kind.controllers {
+                let known = self.controllers.iter_mut().find(|known| known.service_account.as_ref() == Some(name));
+                match known {
+                    Some(known) => known.owners.push(owner.clone()),
+                    None => self.controllers.push(Controller {
+                        service_account: Some(name.clone()),
+                        kind: Some(ComponentKind::Operator),
+                        owners: vec![owner.clone()],
+                        ..Controller::default()
+                    }),
+                }
+            }
+        }
     }
 
     /// A trusted controller inside a governed namespace is refused: a member could mint its token.
@@ -182,6 +206,18 @@ mod tests {
         assert!(job.is_some_and(|entry| entry.acts_for("batch", "Job") && !entry.acts_for("batch", "CronJob")));
         let training = config.controllers.iter().find(|entry| entry.name() == "kubeflow/training-operator");
         assert!(training.is_some_and(|entry| entry.acts_for("kubeflow.org", "TFJob") && !entry.acts_for("", "TFJob")));
+    }
+
+    #[test]
+    fn the_documented_kind_is_one_and_its_controller_is_trusted_with_it() {
+        let documentation = include_str!("../../../docs/configuration.md");
+        let example = documentation.split_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```"));
+        let config = Config::parse(example.expect("an example").0).expect("a configuration");
+        assert!(config.kinds.of_resource("ml.example.org", "sweeps").is_some_and(|kind| kind.has_scale()));
+        let sweeper = config.controllers.iter().find(|entry| entry.name() == "sweeper-system/sweeper");
+        assert!(sweeper.is_some_and(|entry| entry.acts_for("ml.example.org", "Sweep")));
+        let governed = |namespace: &str| (namespace == "sweeper-system").then_some("team-a");
+        assert!(config.check_against(governed).is_err(), "a member could mint its token");
     }
 
     #[test]

@@ -26,6 +26,14 @@ pub fn at<'a>(object: &'a Value, keys: &[&str]) -> Option<&'a Value> {
     keys.iter().try_fold(object, |value, key| present(value, key))
 }
 
+/// Follows `keys` through objects and lists.
+pub fn walk<'a>(value: &'a Value, keys: &[&str]) -> Option<&'a Value> {
+    keys.iter().try_fold(value, |value, key| match value.as_array() {
+        Some(items) => items.get(key.parse::<usize>().ok()?),
+        None => present(value, key),
+    })
+}
+
 /// The string at `keys`, if it is one.
 pub fn text<'a>(object: &'a Value, keys: &[&str]) -> Option<&'a str> {
     at(object, keys).and_then(Value::as_str)

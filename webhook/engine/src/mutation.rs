@@ -6,9 +6,12 @@
 
 use serde_json::{Value, json};
 
+use crate::cluster::group_version;
+use crate::facts::kinds::Kinds;
 use crate::facts::{Container, PodTemplate};
 use crate::json;
 use crate::patch::PatchBuilder;
+use crate::placed::Placed;
 use crate::stamp::{self, Submitter, label_value};
 use crate::team::{Person, Posix, Storage, Team};
 use crate::vocabulary::{Class, VolumeKind};
@@ -17,6 +20,8 @@ use crate::world::is_completed;
 /// Kueue's labels.
 pub const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
 pub const PRIORITY_CLASS: &str = "kueue.x-k8s.io/priority-class";
+/// Without it Kueue does not look after a pod any more.
+const MANAGED: &str = "kueue.x-k8s.io/managed";
 /// Variables that the gate sets, and that policies therefore do not see in `env`.
 pub const INJECTED_ENV: [&str; 4] = [NVIDIA_VISIBLE_DEVICES, "HOME", "USER", "LOGNAME"];
 const NVIDIA_VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -84,6 +89,7 @@ pub fn fits(storage: &Storage, ids: Ids) -> bool {
 /// Writes the stamp and the labels of billing into an object's own metadata.
 pub fn stamp(builder: &mut PatchBuilder, submitter: &Submitter, team: &Team, class: Option<Class>, charges: bool) {
     set_annotation(builder, stamp::SUBMITTED_BY, &submitter.annotation());
+    builder.remove(&["metadata", "annotations", stamp::PLACED]);
     set_label(builder, stamp::TEAM, &team.name);
     match class {
         Some(class) => set_label(builder, stamp::CLASS, class.id()),
@@ -115,6 +121,21 @@ pub fn rewritten(old: &Value, submitter: &Submitter) -> Value {
     builder.finish().0
 }
 
+/// The old object with what is to be noted on it.
+pub fn placed(old: &Value, placed: &Placed) -> Value {
+    let mut builder = PatchBuilder::new(old.clone());
+    note_placement(&mut builder, placed);
+    builder.finish().0
+}
+
+/// Where the queue has put the pods.
+pub fn note_placement(builder: &mut PatchBuilder, placed: &Placed) {
+    match placed.is_empty() {
+        true => builder.remove(&["metadata", "annotations", stamp::PLACED]),
+        false => set_annotation(builder, stamp::PLACED, &serde_json::to_string(placed).unwrap_or_default()),
+    }
+}
+
 /// The team's queue, where the object names none; and the team's first priority class with it.
 pub fn enqueue(builder: &mut PatchBuilder, queue: &str, priority: Option<&str>) {
     if label(builder.object(), QUEUE_NAME).is_none() {
@@ -126,7 +147,8 @@ pub fn enqueue(builder: &mut PatchBuilder, queue: &str, priority: Option<&str>) 
 }
 
 /// UPDATE: the gate's own keys are as they were, whatever the new manifest says.
-pub fn put_back(builder: &mut PatchBuilder, old: &Value, team: &Team) {
+/// `by_part`: a part of the cluster updates it, and Kueue takes its own label away when it pleases.
+pub fn put_back(builder: &mut PatchBuilder, old: &Value, team: &Team, by_part: bool) {
     for list in ["labels", "annotations"] {
         let before = json::object(old, &["metadata", list]);
         let ours = |key: &str| is_ours(key) || (list == "labels" && team.spec.labels.contains_key(key));
@@ -141,7 +163,8 @@ pub fn put_back(builder: &mut PatchBuilder, old: &Value, team: &Team) {
         }
     }
     // A label that we gave on CREATE is not in the manifest that is applied again.
-    for key in [QUEUE_NAME, PRIORITY_CLASS] {
+    let keys = if by_part { &[QUEUE_NAME, PRIORITY_CLASS][..] } else { &[QUEUE_NAME, PRIORITY_CLASS, MANAGED][..] };
+    for key in keys.iter().copied() {
         if let (Some(value), None) = (label(old, key), label(builder.object(), key)) {
             set_label(builder, key, value);
         }
@@ -152,18 +175,20 @@ fn is_ours(key: &str) -> bool {
     key.starts_with(stamp::PREFIX) && key != stamp::REASON
 }
 
-/// The service account that gives the pod its role; only in place of none or `default`.
-pub fn service_account(builder: &mut PatchBuilder, name: &str) {
-    let spec = |key| json::text(builder.object(), &["spec", key]).filter(|name| !name.is_empty());
+/// The service account that gives the pods their role; only in place of none or `default`. `template` is the way to what
+/// holds the pod spec: nowhere further for a pod.
+pub fn service_account(builder: &mut PatchBuilder, template: &[&str], name: &str) {
+    let at = |key| [template, &["spec", key]].concat();
+    let spec = |key| json::walk(builder.object(), &at(key)).and_then(Value::as_str).filter(|name| !name.is_empty());
     // The first is the name that counts, the second its deprecated alias.
     let named = spec("serviceAccountName").or(spec("serviceAccount"));
     if !matches!(named, None | Some("default")) || name == "default" {
         return;
     }
-    builder.set(&["spec", "serviceAccountName"], name.into());
+    builder.set(&at("serviceAccountName"), name.into());
     // The alias is kept equal: the API server fills it, and other webhooks read it.
-    if json::at(builder.object(), &["spec", "serviceAccount"]).is_some() {
-        builder.set(&["spec", "serviceAccount"], name.into());
+    if json::walk(builder.object(), &at("serviceAccount")).is_some() {
+        builder.set(&at("serviceAccount"), name.into());
     }
 }
 
@@ -279,36 +304,11 @@ fn add_env(builder: &mut PatchBuilder, container: &Container, name: &str, value:
 }
 
 /// The queue of a pod that a controller makes: its root's, or the team's if nothing else would queue it.
-pub fn queue_of_child<'a>(root: &'a Value, team: &'a Team) -> Option<&'a str> {
+pub fn queue_of_child<'a>(root: &'a Value, team: &'a Team, kinds: &Kinds) -> Option<&'a str> {
     let of_root = label(root, QUEUE_NAME);
+    let (group, _) = group_version(json::text(root, &["apiVersion"]).unwrap_or_default());
     let kind = json::text(root, &["kind"]).unwrap_or_default();
-    of_root.or_else(|| (!has_kueue_integration(kind)).then_some(team.spec.queue.as_deref()).flatten())
-}
-
-/// Kinds that Kueue (0.19) queues itself, in the configuration that task governance ships.
-fn has_kueue_integration(kind: &str) -> bool {
-    matches!(
-        kind,
-        "Job"
-            | "Pod"
-            | "Deployment"
-            | "StatefulSet"
-            | "LeaderWorkerSet"
-            | "JobSet"
-            | "RayJob"
-            | "RayCluster"
-            | "RayService"
-            | "PyTorchJob"
-            | "TFJob"
-            | "XGBoostJob"
-            | "PaddleJob"
-            | "JAXJob"
-            | "MPIJob"
-            | "TrainJob"
-            | "CronJob"
-            | "HyperPodPyTorchJob"
-            | "HyperPodPytorchJob"
-    )
+    of_root.or_else(|| (!kinds.has_queue(group, kind)).then_some(team.spec.queue.as_deref()).flatten())
 }
 
 /// An empty label counts as none: a queue without a name is no queue.

@@ -86,7 +86,7 @@ pub fn review_of(object: &Value, old: Option<&Value>, user: &UserInfo, operation
 }
 
 /// Kinds that the gate meets and that live in no namespace.
-const CLUSTER_SCOPED: [&str; 12] = [
+const CLUSTER_SCOPED: [&str; 14] = [
     "Namespace",
     "PersistentVolume",
     "StorageClass",
@@ -95,6 +95,8 @@ const CLUSTER_SCOPED: [&str; 12] = [
     "ClusterQueue",
     "Cohort",
     "ResourceFlavor",
+    "Topology",
+    "AdmissionCheck",
     "WorkloadPriorityClass",
     "PriorityClass",
     "Team",

@@ -6,6 +6,7 @@
 
 mod ask;
 mod complete;
+mod queued;
 mod reserve;
 mod step;
 mod words;
@@ -17,20 +18,22 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::amounts::{ResourceName, is_accelerator};
-use crate::attribution::{Attribution, AttributionError, Note, Phase, Principal, attribute};
-use crate::cluster::OwnerReference;
+use crate::attribution::{Attribution, AttributionError, Note, Phase, Principal, Root, attribute};
+use crate::cluster::{Meta, OwnerReference};
 use crate::facts::Workload;
 use crate::identity::{Caller, identify};
+use crate::json;
 use crate::judge::Judged;
 use crate::patch::Operation as PatchOperation;
 use crate::quota::{Balance, Ledger, Reservation, Usage};
-use crate::record::{Line, QuotaLine, Record, Revisions, Who};
+use crate::record::{Line, QuotaLine, Record, Revisions, RootLine, Who};
 use crate::review::Review;
 use crate::snapshot::Snapshot;
-use crate::team::Team;
+use crate::stamp;
+use crate::team::{Limits, Team};
 use crate::verdict::{Answer, ReasonCode, Refusal, Verdict};
 use crate::vocabulary::Origin;
-pub(crate) use reserve::{counted, reserves};
+pub(crate) use reserve::counted;
 use step::Step;
 use words::{REWRITTEN, audit, headline, held, over_ceiling, refusal_of};
 
@@ -51,6 +54,8 @@ pub struct Evaluation {
     pub patched: Option<Value>,
     /// What `/validate` must hold before it may allow.
     pub reservation: Option<Reservation>,
+    /// In `kueue` mode: what is asked of the queue, for the record.
+    pub queued: Vec<QuotaLine>,
     /// An owner that one quorum GET may still find; then the evaluation is worth repeating.
     pub missing_owner: Option<OwnerReference>,
     revisions: Revisions,
@@ -105,6 +110,7 @@ impl Evaluation {
             patch: Vec::new(),
             patched: None,
             reservation: None,
+            queued: Vec::new(),
             missing_owner: None,
             revisions: revisions(snapshot),
         }
@@ -141,7 +147,7 @@ impl Evaluation {
         let usages = balance.growth(reservation, counts);
         let step = Step { review, snapshot, team: self.team.clone(), attribution, now: self.now };
         let judged = match &self.workload {
-            Some(workload) => step.ask_for(workload, &usages, team),
+            Some(workload) => step.ask_for(workload, &usages, &|resource| team.limits(resource)),
             None => Vec::new(),
         };
         let mut refusals: Vec<Refusal> = usages
@@ -156,7 +162,11 @@ impl Evaluation {
         for refusal in &mut refusals {
             refusal.message.push_str(&held(&usages, team, balance.ledger()));
         }
-        let usage = usages.into_iter().map(|usage| quota_line(usage, team)).collect();
+        let lines = usages.into_iter().map(|usage| {
+            let limits = team.limits(&usage.resource);
+            quota_line(usage, limits)
+        });
+        let usage = lines.collect();
         Consumption { judged, refusals, usage }
     }
 
@@ -174,7 +184,7 @@ impl Evaluation {
     pub fn conclude(self, review: &Review, consumption: Option<Consumption>) -> (Answer, Record) {
         let (judged, refused, usage) = match consumption {
             Some(Consumption { judged, refusals, usage, .. }) => (judged, refusals, usage),
-            None => Default::default(),
+            None => (Vec::new(), Vec::new(), self.queued.clone()),
         };
         let mut refusals = self.refusals.clone();
         refusals.extend(refused);
@@ -225,6 +235,8 @@ impl Evaluation {
                 Phase::Validate => "validate",
             },
             who,
+            root: self.root(),
+            reason: self.reason(review),
             questions,
             notes: self.attribution.as_ref().map(|attribution| attribution.notes.clone()).unwrap_or_default(),
             injected: answer.patch.iter().map(|operation| operation.path().to_owned()).collect(),
@@ -241,6 +253,21 @@ impl Evaluation {
             )
         };
         (answer, record)
+    }
+
+    fn root(&self) -> Option<RootLine> {
+        let Root::Stored(root) = &self.attribution.as_ref()?.root else { return None };
+        let Meta { kind, name, uid, .. } = &root.meta;
+        Some(RootLine { kind: kind.clone(), name: name.clone(), uid: uid.clone() })
+    }
+
+    fn reason(&self, review: &Review) -> Option<String> {
+        let object = match &self.attribution.as_ref()?.root {
+            Root::Itself => review.subject()?,
+            Root::Stored(root) => &root.object,
+        };
+        let reason = json::text(object, &["metadata", "annotations", stamp::REASON])?;
+        Some(reason.chars().take(REASON_CHARACTERS).collect())
     }
 
     fn who(&self, review: &Review) -> Who {
@@ -266,6 +293,7 @@ impl Evaluation {
         Who {
             name,
             session,
+            submitter: submitter.map(|submitter| submitter.name.clone()),
             person: submitter.and_then(|submitter| submitter.person.clone()),
             team: submitter.map(|submitter| submitter.team.clone()),
             namespace_team: self.team.as_ref().map(|team| team.name.clone()),
@@ -275,8 +303,10 @@ impl Evaluation {
     }
 }
 
-fn quota_line(usage: Usage, team: &Team) -> QuotaLine {
-    let limits = team.limits(&usage.resource);
+/// Who says more writes a ticket.
+const REASON_CHARACTERS: usize = 256;
+
+fn quota_line(usage: Usage, limits: Limits) -> QuotaLine {
     QuotaLine { requested: usage.after.saturating_sub(usage.used), limit: limits.limit, ceiling: limits.ceiling, usage }
 }
 

@@ -8,6 +8,7 @@ use cedar_policy::{Context, EntityUid, RestrictedExpression};
 use crate::attribution::Attribution;
 use crate::changes::Changes;
 use crate::facts::{Container, Object, PodTemplate, StorageUse, Workload};
+use crate::placed::Placed;
 use crate::policies::{Question, boolean, context, datetime, entities, entity, long, string};
 use crate::quota::Usage;
 use crate::team::Limits;
@@ -110,6 +111,8 @@ pub struct Questions<'a, 'w> {
     request: Base,
     usage: Base,
     asked: Vec<Asked>,
+    places: bool,
+    placed: Placed,
 }
 
 impl<'a, 'w> Questions<'a, 'w> {
@@ -124,6 +127,8 @@ impl<'a, 'w> Questions<'a, 'w> {
             request: Base { origin: attribution.actor_origin, ..base },
             usage,
             asked: Vec::new(),
+            places: attribution.places,
+            placed: attribution.placed.clone(),
         }
     }
 
@@ -208,10 +213,10 @@ impl<'a, 'w> Questions<'a, 'w> {
     }
 
     fn template(&mut self, workload: &EntityUid, new: &PodTemplate, old: Option<&PodTemplate>) {
-        if old.is_some_and(|old| same_placement(old, new)) {
+        if old.is_some_and(|old| same_placement(old, new, self.places)) {
             return;
         }
-        let resource = self.world.template(workload, new);
+        let resource = self.world.template(workload, &self.placed.left_out(new));
         let subject = match new.pointer.as_str() {
             "" => "the pod".to_owned(),
             pointer => format!("the pod template `{pointer}`"),
@@ -230,7 +235,7 @@ impl<'a, 'w> Questions<'a, 'w> {
             if old.is_some_and(unchanged) {
                 continue;
             }
-            let resource = self.world.container(workload, container, shared);
+            let resource = self.world.container(workload, new, container, shared);
             self.take(Action::Run, resource, workload, format!("container `{}`", container.name), None);
         }
     }
@@ -463,18 +468,30 @@ fn volume_subject(volume: &crate::facts::Volume, sub_path: Option<&str>, declare
     format!("volume `{}` ({}{source}{part})", volume.name, volume.kind.id())
 }
 
-/// Equal but for where it stands, its containers and its volumes, which are asked about on their own.
-fn same_placement(old: &PodTemplate, new: &PodTemplate) -> bool {
+/// Equal but for where it stands, its containers and its volumes, which are asked about on their own; and, if whoever
+/// asks `places`, but for nodes.
+fn same_placement(old: &PodTemplate, new: &PodTemplate, places: bool) -> bool {
     let bare = |template: &PodTemplate| PodTemplate {
         pointer: String::new(),
         containers: Vec::new(),
         volumes: Vec::new(),
         labels: Default::default(),
         annotations: Default::default(),
+        scheduling_gates: Default::default(),
         service_account: None,
         ..template.clone()
     };
-    bare(old) == bare(new)
+    let anywhere = |template: PodTemplate| PodTemplate {
+        instance_families: Default::default(),
+        any_instance: true,
+        node_selectors: Default::default(),
+        tolerations: Default::default(),
+        ..template
+    };
+    match places {
+        true => anywhere(bare(old)) == anywhere(bare(new)),
+        false => bare(old) == bare(new),
+    }
 }
 
 fn same_container(old: &Container, new: &Container) -> bool {

@@ -8,6 +8,7 @@ use crate::judge::{Exemption, Judged};
 use crate::policies::Decision;
 use crate::quota::Usage;
 use crate::review::{GroupVersionKind, Operation, Review};
+use crate::stamp::SubmitterName;
 use crate::verdict::{ReasonCode, Verdict};
 use crate::vocabulary::Origin;
 
@@ -30,6 +31,12 @@ pub struct Record {
     pub name: String,
     pub dry_run: bool,
     pub who: Who,
+    /// Whose size and stamp count, where that is not the object itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<RootLine>,
+    /// Why an exemption is asked for, as the person says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     pub questions: Vec<Line>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
@@ -59,6 +66,9 @@ pub struct Who {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// What the submitter came as: account, and permission set, role, user or service account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub submitter: Option<SubmitterName>,
     /// Whose work it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
@@ -71,6 +81,14 @@ pub struct Who {
     pub established: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+}
+
+/// The object that a person submitted, above the one under review.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RootLine {
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
 }
 
 /// A question with its answer.
@@ -174,6 +192,8 @@ impl Record {
                 established: "nothing",
                 ..Who::default()
             },
+            root: None,
+            reason: None,
             questions: Vec::new(),
             notes: Vec::new(),
             injected: Vec::new(),

@@ -14,6 +14,8 @@ pub const PREFIX: &str = "cedargate.dev/";
 pub const SUBMITTED_BY: &str = "cedargate.dev/submitted-by";
 /// Annotation that a person may set on a root: why an exemption is asked for.
 pub const REASON: &str = "cedargate.dev/reason";
+/// Annotation: where the queue has put a workload's pods (see `placed.rs`).
+pub const PLACED: &str = "cedargate.dev/placed-by-queue";
 /// Labels.
 pub const TEAM: &str = "cedargate.dev/team";
 pub const PERSON: &str = "cedargate.dev/person";

@@ -14,6 +14,7 @@ use crate::amounts::ResourceName;
 use crate::identity::{Arn, IamCaller, IamName};
 use crate::stamp::SubmitterName;
 use crate::vocabulary::Level;
+pub use crate::vocabulary::QuotaMode;
 
 pub mod served;
 
@@ -168,8 +169,12 @@ pub enum Posix {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Quota {
+    /// `ledger`: the gate counts, exactly. `kueue`: task governance counts; the gate pins queue and priority, and refuses what
+    /// the queue could never give.
+    #[schemars(extend("enum" = ["ledger", "kueue"]), with = "String")]
     pub mode: QuotaMode,
-    /// By extended resource, in units. A resource that is counted and not listed has limit 0.
+    /// By extended resource, in units. A resource that is counted and not listed has limit 0; in `kueue` mode, what the queue
+    /// has.
     #[schemars(with = "BTreeMap<String, u64>")]
     pub limit: BTreeMap<ResourceName, u64>,
     /// Limit plus what may be borrowed. Default: the limit.
@@ -177,14 +182,11 @@ pub struct Quota {
     pub ceiling: BTreeMap<ResourceName, u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum QuotaMode {
-    /// Exact, by compare-and-swap.
-    #[default]
-    Ledger,
-    /// Task governance serialises; the gate pins queue and priority.
-    Kueue,
+#[expect(clippy::derivable_impls, reason = "the list is declared with the others that policies name")]
+impl Default for QuotaMode {
+    fn default() -> Self {
+        Self::Ledger
+    }
 }
 
 /// A problem in team files; the sentence names the file or team and the field.
@@ -399,6 +401,11 @@ impl Team {
         let limit = quota.and_then(|quota| quota.limit.get(resource)).copied().unwrap_or(0);
         let ceiling = quota.and_then(|quota| quota.ceiling.get(resource)).copied().unwrap_or(limit);
         Limits { limit, ceiling }
+    }
+
+    /// What the Team declares as the most that it may hold; `None` leaves it to the queue.
+    pub fn declared(&self, resource: &ResourceName) -> Option<Limits> {
+        self.lists(resource).then(|| self.limits(resource))
     }
 
     pub fn quota_mode(&self) -> QuotaMode {

@@ -42,6 +42,11 @@ closed_list! {
     Level { Baseline = "baseline", Restricted = "restricted" }
 }
 closed_list! {
+    /// Who counts what a team holds: the gate, exactly, by compare-and-swap; or task governance, and the gate pins queue and
+    /// priority.
+    QuotaMode { Ledger = "ledger", Kueue = "kueue" }
+}
+closed_list! {
     /// Kinds of volume source; `Other` is every kind that this version does not know.
     VolumeKind {
         Claim = "claim", EmptyDir = "emptyDir", ConfigMap = "configMap", Secret = "secret",
@@ -84,7 +89,9 @@ closed_list! {
         HostPathVolume = "host-path-volume", ExternalAddress = "external-address",
         QueueAdmission = "queue-admission", QueueConfiguration = "queue-configuration",
         PriorityBoost = "priority-boost", PodBinding = "pod-binding", NamespaceLabels = "namespace-labels",
-        GateConfiguration = "gate-configuration",
+        GateConfiguration = "gate-configuration", SharedTemplate = "shared-template",
+        AccessStrategy = "access-strategy", DnsZone = "dns-zone", Certificate = "certificate",
+        CacheServer = "cache-server", OpenGateway = "open-gateway",
         GrantAccess = "grant-access", GrantTokens = "grant-tokens", StorageClass = "storage-class",
         NetworkPolicy = "network-policy", ControllerRevision = "controller-revision", Finalizer = "finalizer",
         BlockOwnerDeletion = "block-owner-deletion",

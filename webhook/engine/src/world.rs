@@ -114,7 +114,11 @@ impl<'a> World<'a> {
     }
 
     pub fn team_entity(&mut self, team: &Team) -> EntityUid {
-        self.add(uid(EntityType::Team, &team.name), vec![("level", entity(team.level))], vec![])
+        self.add(
+            uid(EntityType::Team, &team.name),
+            vec![("level", entity(team.level)), ("quotaMode", entity(team.quota_mode()))],
+            vec![],
+        )
     }
 
     fn group(&mut self, name: &str) -> EntityUid {
@@ -201,6 +205,7 @@ impl<'a> World<'a> {
             crate::facts::Bound::AtMost(amounts) => amounts.accelerators(),
             crate::facts::Bound::Unbounded { .. } => u64::MAX,
         };
+        let gates = facts.templates.iter().flat_map(|template| &template.scheduling_gates);
         let mut attributes = vec![
             ("teams", self.own_teams()),
             ("group", string(group)),
@@ -212,6 +217,9 @@ impl<'a> World<'a> {
             ("accelerators", count(most)),
             ("suspended", boolean(facts.suspended)),
             ("unknownFields", string_set(facts.unknown_fields.iter().cloned())),
+            ("controlled", boolean(facts.is_controlled)),
+            ("queueKeys", string_set(facts.queue_keys.iter().cloned())),
+            ("schedulingGates", string_set(gates.cloned())),
             ("homes", self.homes(facts)),
         ];
         if let Some(owner) = owner {
@@ -278,6 +286,7 @@ impl<'a> World<'a> {
             ("hostPID", boolean(template.host_pid)),
             ("hostIPC", boolean(template.host_ipc)),
             ("shareProcessNamespace", boolean(template.share_process_namespace)),
+            ("ownNames", boolean(template.own_names)),
             ("breaks", entities(template.breaks.iter().copied())),
             ("scheduler", string(template.scheduler.as_str())),
             ("instanceFamilies", string_set(template.instance_families.iter().cloned())),
@@ -299,7 +308,13 @@ impl<'a> World<'a> {
         self.add(uid(EntityType::PodTemplate, &template.pointer), attributes, vec![workload.clone()])
     }
 
-    pub fn container(&mut self, workload: &EntityUid, container: &Container, shared_storage: bool) -> EntityUid {
+    pub fn container(
+        &mut self,
+        workload: &EntityUid,
+        template: &PodTemplate,
+        container: &Container,
+        shared_storage: bool,
+    ) -> EntityUid {
         // The gate's own variables are not the user's; a neutral NVIDIA_VISIBLE_DEVICES is told by `seesEveryGpu`.
         let env = container.env.iter().filter(|name| !crate::mutation::INJECTED_ENV.contains(&name.as_str()));
         let mut attributes = vec![
@@ -327,7 +342,8 @@ impl<'a> World<'a> {
             ("gid", container.gid.map(long)),
         ];
         attributes.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        let id = format!("{}:{}", container.pointer, container.name);
+        // Both roles of an endpoint run the container that stands at one place, each with its own resources.
+        let id = format!("{}:{}:{}", template.pointer, container.pointer, container.name);
         self.add(uid(EntityType::Container, &id), attributes, vec![workload.clone()])
     }
 
@@ -357,6 +373,7 @@ impl<'a> World<'a> {
             ("declared", boolean(declared.as_declared)),
             ("audiences", string_set(volume.audiences.iter().cloned())),
             ("subPathExpr", boolean(mount.is_some_and(|mount| mount.sub_path_expr))),
+            ("mounted", boolean(mount.is_some())),
             ("readOnly", boolean(volume.read_only || mount.is_some_and(|mount| mount.read_only))),
             ("propagates", boolean(mount.is_some_and(|mount| mount.propagates))),
             ("unknownFields", string_set(volume.unknown_fields.iter().cloned())),

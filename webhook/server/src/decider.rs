@@ -40,8 +40,11 @@ const PROMPTLY: Duration = Duration::from_secs(1);
 /// kubectl comes again ten times at most, and says nothing meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
-/// How long to wait for the policies or the Team that another replica has already.
+/// How often to look for the policies or the Team that another replica has already.
 const BEHIND_FOR: Duration = Duration::from_millis(100);
+
+/// A Team comes by its watch within this; policies may take kubelet a minute, and nobody is kept that long.
+const BEHIND_AT_MOST: Duration = Duration::from_secs(2);
 
 /// Owners between a pod and its root that may all be too new to be known here. Each is asked for once.
 const MAX_LOOKUPS: usize = 4;
@@ -84,7 +87,7 @@ impl<L: LedgerStore> Decider<L> {
     }
 
     async fn judged(&self, review: Review, phase: Phase, deadline: Instant) -> (Answer, Record) {
-        let review = Arc::new(review);
+        let (review, began) = (Arc::new(review), Instant::now());
         let mut spent = Spent::default();
         loop {
             // One snapshot to the end: a policy swap in the middle of a review must not mix two sets.
@@ -107,7 +110,7 @@ impl<L: LedgerStore> Decider<L> {
                 Reserved::Later { message, after } => {
                     evaluation.retry_later(&review, ReasonCode::LedgerBusy, &message, after)
                 }
-                Reserved::Behind if Instant::now() + BEHIND_FOR < deadline - ANSWER_IN => {
+                Reserved::Behind if began.elapsed() < BEHIND_AT_MOST && Instant::now() < deadline - ANSWER_IN => {
                     tokio::time::sleep(BEHIND_FOR).await;
                     continue;
                 }

@@ -7,13 +7,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use engine::amounts::ResourceName;
+use engine::cluster::Cluster;
+use engine::queues::Queues;
 use engine::quota::{Balance, Ledger};
 use engine::team::{QuotaMode, TeamSpec};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use serde::Serialize;
-use server::cluster::{ledger_object, team_object};
+use server::cluster::team_object::QueuedAmount;
+use server::cluster::{ledger_object, team_object, watches};
 
 use crate::output::line;
 
@@ -71,13 +74,14 @@ struct Holder {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { team, kubeconfig, output, holders } = arguments;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (specs, ledgers) = runtime.block_on(read(kubeconfig))?;
+    let (specs, ledgers, queues) = runtime.block_on(read(kubeconfig))?;
     if let Some(team) = &team {
         ensure!(specs.contains_key(team), "there is no Team `{team}`");
     }
     let wanted = |name: &String| team.as_ref().is_none_or(|team| team == name);
     let specs: BTreeMap<String, TeamSpec> = specs.into_iter().filter(|(name, _)| wanted(name)).collect();
-    let rows = rows(&specs, &ledgers);
+    let mut rows = rows(&specs, &ledgers);
+    rows.extend(queued(&specs, queues.queues()));
     match output {
         Output::Json => line(&serde_json::to_string_pretty(&rows)?)?,
         Output::Text => line(text(&specs, &rows, holders).trim_end())?,
@@ -85,7 +89,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-type Read = (BTreeMap<String, TeamSpec>, BTreeMap<String, Ledger>);
+type Read = (BTreeMap<String, TeamSpec>, BTreeMap<String, Ledger>, Cluster);
 
 async fn read(kubeconfig: Option<PathBuf>) -> Result<Read> {
     let config = match kubeconfig {
@@ -111,7 +115,12 @@ async fn read(kubeconfig: Option<PathBuf>) -> Result<Read> {
                 .insert(name.clone(), serde_json::from_value(status).with_context(|| format!("QuotaLedger {name}"))?);
         }
     }
-    Ok((specs, ledgers))
+    let by_kueue = specs.values().any(|spec| mode(spec) == QuotaMode::Kueue);
+    let queues = match by_kueue {
+        true => watches::queues(&client).await.context("cannot read Kueue's queues")?,
+        false => Cluster::default(),
+    };
+    Ok((specs, ledgers, queues))
 }
 
 async fn list(client: &Client, resource: &ApiResource) -> Result<Vec<DynamicObject>> {
@@ -161,6 +170,27 @@ fn rows(specs: &BTreeMap<String, TeamSpec>, ledgers: &BTreeMap<String, Ledger>) 
         }
     }
     rows
+}
+
+/// What Kueue says of the queues of a team: it names no holders here, and keeps nothing for anybody.
+fn queued(specs: &BTreeMap<String, TeamSpec>, queues: &Queues) -> Vec<Row> {
+    let queued = specs.iter().filter(|(_, spec)| mode(spec) == QuotaMode::Kueue);
+    let row = |team: &String, QueuedAmount { resource, used, nominal, most }| Row {
+        team: team.clone(),
+        resource,
+        used,
+        reserved: 0,
+        limit: nominal,
+        ceiling: most,
+        holders: Vec::new(),
+        settling: false,
+    };
+    queued
+        .flat_map(|(team, spec)| {
+            let amounts = team_object::queued_amounts(spec, queues).unwrap_or_default();
+            amounts.into_iter().map(move |amount| row(team, amount))
+        })
+        .collect()
 }
 
 fn mode(spec: &TeamSpec) -> QuotaMode {
@@ -222,7 +252,7 @@ mod tests {
                 "team-a".to_owned(),
                 spec("{namespaces: [a], quota: {limit: {nvidia.com/gpu: 16}, ceiling: {nvidia.com/gpu: 24}}}"),
             ),
-            ("team-b".to_owned(), spec("{namespaces: [b], quota: {mode: kueue}}")),
+            ("team-b".to_owned(), spec("{namespaces: [b], queue: q, quota: {mode: kueue}}")),
         ]);
         let held = ledger(
             "
@@ -234,7 +264,21 @@ entries:
 ",
         );
         let ledgers = BTreeMap::from([("team-a".to_owned(), held)]);
-        let rows = rows(&specs, &ledgers);
+        let mut queues = Cluster::default();
+        let queue = serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "b"},
+            "spec": {"resourceGroups": [{"flavors": [{"name": "p5", "resources": [
+                {"name": "nvidia.com/gpu", "nominalQuota": 8},
+            ]}]}]},
+            "status": {"flavorsReservation": [{"name": "p5", "resources": [{"name": "nvidia.com/gpu", "total": 3}]}]},
+        });
+        queues.insert(queue);
+        queues.insert(serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+            "metadata": {"name": "q", "namespace": "b"}, "spec": {"clusterQueue": "b"},
+        }));
+        let mut rows = rows(&specs, &ledgers);
+        rows.extend(queued(&specs, queues.queues()));
         insta::assert_snapshot!(text(&specs, &rows, 10));
         insta::assert_json_snapshot!(rows);
     }

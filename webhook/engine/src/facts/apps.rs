@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::demand::{self, Count, Group};
 use super::json::{self, Node};
+use super::kinds::{percent, share_rounded_up};
 use super::workload::workload;
 use super::{Demand, FactsError, PodTemplate, Workload, pod_spec};
-use crate::amounts::shown;
 use crate::vocabulary::Class;
 
 pub(super) fn replica_set(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
@@ -17,8 +17,10 @@ pub(super) fn replica_set(object: &Node<'_, '_>) -> Result<Workload, FactsError>
 pub(super) fn deployment(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
     let (template, demand, replicas) = replicated(object)?;
     let surge = template.per_pod.saturating_scale(surge_pods(object, replicas)?);
-    workload(object, Class::Service, vec![template], Demand { surge, ..demand })
+    workload(object, Class::Service, vec![template], Demand { surge, surge_hint: SURGE_HINT.to_owned(), ..demand })
 }
+
+const SURGE_HINT: &str = "set maxSurge: 0, or strategy Recreate";
 
 pub(super) fn stateful_set(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
     let (template, demand, _) = replicated(object)?;
@@ -33,11 +35,10 @@ pub(super) fn stateful_set(object: &Node<'_, '_>) -> Result<Workload, FactsError
 /// counted when it comes.
 pub(super) fn daemon_set(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
     let template = pod_spec::template(&object.object("spec")?.object("template")?)?;
-    let hint = "a DaemonSet runs a pod on every node: leave accelerators out of `/spec/template`, or use a Job or a \
-                Deployment"
-        .to_owned();
+    let problem = "a DaemonSet runs a pod on every node, however many there will be".to_owned();
+    let hint = "leave accelerators out of `/spec/template`, or use a Job or a Deployment".to_owned();
     let group = Group { per_pod: &template.per_pod, count: Count::fixed(0) };
-    let demand = demand::unbounded(&[group], hint);
+    let demand = demand::unbounded(&[group], problem, hint);
     workload(object, Class::Service, vec![template], demand)
 }
 
@@ -61,19 +62,11 @@ fn surge_pods(object: &Node<'_, '_>, replicas: u64) -> Result<u64, FactsError> {
     match rolling.value("maxSurge") {
         None => Ok(share_rounded_up(25, replicas)), // Kubernetes' default
         Some(Value::String(text)) => {
-            let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
-            let percent = percent.ok_or_else(|| {
-                rolling.error("maxSurge", format_args!("is {} but must be a number or a percentage", shown(text)))
-            })?;
+            let percent = percent(text).map_err(|problem| rolling.error("maxSurge", problem))?;
             Ok(share_rounded_up(percent, replicas))
         }
         Some(value) => json::count(value).map_err(|problem| rolling.error("maxSurge", problem)),
     }
-}
-
-fn share_rounded_up(percent: u32, replicas: u64) -> u64 {
-    let share = (u128::from(replicas) * u128::from(percent)).div_ceil(100);
-    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

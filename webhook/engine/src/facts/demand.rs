@@ -94,14 +94,15 @@ pub(super) fn bounded(groups: &[Group<'_>], suspended: bool) -> Demand {
         reserves: true,
         estimated: false,
         surge: Amounts::new(),
+        surge_hint: String::new(),
     }
 }
 
 /// The demand of pods whose number has none: nothing as long as no pod asks for what is counted.
-pub(super) fn unbounded(groups: &[Group<'_>], hint: String) -> Demand {
+pub(super) fn unbounded(groups: &[Group<'_>], problem: String, hint: String) -> Demand {
     let demand = bounded(groups, false);
     let nothing = groups.iter().all(|group| group.per_pod.is_empty());
-    let ceiling = if nothing { Bound::AtMost(Amounts::new()) } else { Bound::Unbounded { hint } };
+    let ceiling = if nothing { Bound::AtMost(Amounts::new()) } else { Bound::Unbounded { problem, hint } };
     Demand { ceiling, pods_ceiling: None, ..demand }
 }
 
@@ -109,11 +110,12 @@ pub(super) fn unbounded(groups: &[Group<'_>], hint: String) -> Demand {
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::kinds::Kinds;
     use super::super::{Facts, FactsError, KindRef, extract};
 
     fn gpus_of_pod(spec: &Value) -> Result<u64, FactsError> {
         let kind = KindRef { group: "", kind: "Pod", resource: "pods" };
-        match extract(&kind, &json!({"spec": spec}))? {
+        match extract(Kinds::defaults(), &kind, &json!({"spec": spec}))? {
             Facts::Workload(workload) => Ok(workload.templates[0].per_pod.get("nvidia.com/gpu")),
             Facts::Object(_) => unreachable!("a pod is a workload"),
         }

@@ -34,6 +34,10 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
     ("", "namespaces", "Namespace", namespace),
     ("", "bindings", "Binding", binding),
     ("kueue.x-k8s.io", "workloads", "Workload", queue_workload),
+    ("workspace.jupyter.org", "workspacetemplates", "WorkspaceTemplate", shared_template),
+    ("workspace.jupyter.org", "workspaceaccessstrategies", "WorkspaceAccessStrategy", access_strategy),
+    ("trainer.kubeflow.org", "trainingruntimes", "TrainingRuntime", shared_template),
+    ("trainer.kubeflow.org", "clustertrainingruntimes", "ClusterTrainingRuntime", shared_template),
 ];
 
 /// Groups of which every object is a door.
@@ -52,7 +56,9 @@ pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Doors, F
         doors.insert((*door, format!("{} {name}", kind.kind)));
     } else if kind.group == "inference.sagemaker.aws.amazon.com" {
         // An operator with wide rights acts on these; a role in a kind that nobody reads is not the team's to choose.
-        object.object("spec")?.fields().for_each(|(_, value)| roles(value, &mut doors));
+        let mut found = BTreeSet::new();
+        object.object("spec")?.fields().for_each(|(_, value)| roles(value, &mut found));
+        doors.extend(found.into_iter().map(|role| (DoorKind::RoleAnnotation, role)));
     }
     match doors.len() <= MAX_DOORS {
         true => Ok(doors),
@@ -64,13 +70,13 @@ pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Doors, F
 const MAX_DOORS: usize = 1024;
 
 /// Role ARNs, wherever they stand.
-fn roles(value: &Value, doors: &mut Doors) {
+pub(super) fn roles(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::String(text) if text.starts_with("arn:") && text.contains(":role/") => {
-            doors.insert((DoorKind::RoleAnnotation, text.clone()));
+            found.insert(text.clone());
         }
-        Value::Object(map) => map.values().for_each(|value| roles(value, doors)),
-        Value::Array(list) => list.iter().for_each(|value| roles(value, doors)),
+        Value::Object(map) => map.values().for_each(|value| roles(value, found)),
+        Value::Array(list) => list.iter().for_each(|value| roles(value, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -259,13 +265,9 @@ fn controller_revision(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), F
     Ok(())
 }
 
-/// By the API server itself, before anybody is asked.
-const GIVEN_TO_EVERY_CLAIM: &str = "kubernetes.io/pvc-protection";
-
 /// What somebody writes into metadata to keep this object, or its owner, from going.
 pub(crate) fn of_metadata(object: &Value) -> BTreeSet<(DoorKind, String)> {
     let finalizers = json::list(object, &["metadata", "finalizers"]).iter().filter_map(Value::as_str);
-    let finalizers = finalizers.filter(|finalizer| *finalizer != GIVEN_TO_EVERY_CLAIM);
     let finalizers = finalizers.map(|finalizer| (DoorKind::Finalizer, finalizer.to_owned()));
     let owners = json::list(object, &["metadata", "ownerReferences"]).iter();
     let blocking = owners.filter(|owner| owner["blockOwnerDeletion"] == true);
@@ -300,17 +302,54 @@ fn queue_workload(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsE
     Ok(())
 }
 
+/// What other people's work is made from: an image, a command, a security context that then run in their name.
+fn shared_template(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let name = object.object("metadata")?.string("name")?.unwrap_or_default();
+    doors.insert((DoorKind::SharedTemplate, name.to_owned()));
+    Ok(())
+}
+
+/// Whoever opens a Space by such a strategy gets its containers and volumes into the pod, and the operator makes whatever
+/// objects it holds as templates, with its own wide rights.
+fn access_strategy(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), FactsError> {
+    let spec = object.object("spec")?;
+    let mut add = |detail: String| doors.insert((DoorKind::AccessStrategy, detail));
+    for resource in spec.objects("accessResourceTemplates")? {
+        let resource = resource?;
+        let text = |key| Ok(resource.string(key)?.unwrap_or_default());
+        add(format!("resource {} {}", text("apiVersion")?, text("kind")?));
+    }
+    let modifications = spec.object("deploymentModifications")?;
+    let pod = modifications.object("podModifications")?;
+    for (list, what) in
+        [("additionalContainers", "container"), ("initContainers", "init container"), ("volumes", "volume")]
+    {
+        for item in pod.objects(list)? {
+            add(format!("{what} {}", item?.string("name")?.unwrap_or_default()));
+        }
+    }
+    let primary = pod.object("primaryContainerModifications")?;
+    for (list, key, what) in [("volumeMounts", "mountPath", "mount"), ("mergeEnv", "name", "variable")] {
+        for item in primary.objects(list)? {
+            add(format!("{what} {}", item?.string(key)?.unwrap_or_default()));
+        }
+    }
+    add(object.object("metadata")?.string("name")?.unwrap_or_default().to_owned());
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::kinds::Kinds;
     use super::super::{Facts, Object, extract};
     use super::*;
 
     fn doors(group: &str, kind: &str, object: Value) -> Vec<(DoorKind, String)> {
         let kind = KindRef { group, kind, resource: "" };
-        match extract(&kind, &object).expect("facts") {
-            Facts::Object(Object { doors }) => doors.into_iter().collect(),
+        match extract(Kinds::defaults(), &kind, &object).expect("facts") {
+            Facts::Object(Object { doors, .. }) => doors.into_iter().collect(),
             Facts::Workload(_) => unreachable!("runs nothing"),
         }
     }
@@ -332,7 +371,6 @@ mod tests {
         let expected = [(DoorKind::Finalizer, "mine/keep"), (DoorKind::BlockOwnerDeletion, "Job/a")];
         assert_eq!(of_metadata(&object), expected.map(|(door, detail)| (door, detail.to_owned())).into());
         assert!(of_metadata(&json!({"metadata": {"finalizers": null}})).is_empty());
-        assert!(of_metadata(&json!({"metadata": {"finalizers": ["kubernetes.io/pvc-protection"]}})).is_empty());
     }
 
     #[test]
@@ -482,6 +520,43 @@ mod tests {
             ),
             ("cedargate.dev", "Team", json!({"metadata": {"name": "a"}}), &[(DoorKind::GateConfiguration, "Team a")]),
             ("", "ConfigMap", json!({"data": {"a": "b"}}), &[]),
+            (
+                "workspace.jupyter.org",
+                "WorkspaceTemplate",
+                json!({"metadata": {"name": "t"}, "spec": {"defaultImage": "a"}}),
+                &[(DoorKind::SharedTemplate, "t")],
+            ),
+            (
+                "trainer.kubeflow.org",
+                "TrainingRuntime",
+                json!({"metadata": {"name": "r"}, "spec": {"template": {"spec": {"containers": [{"name": "a"}]}}}}),
+                &[(DoorKind::SharedTemplate, "r")],
+            ),
+            (
+                "workspace.jupyter.org",
+                "WorkspaceAccessStrategy",
+                json!({"metadata": {"name": "s"}, "spec": {
+                    "accessResourceTemplates": [{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"}],
+                    "deploymentModifications": {"podModifications": {
+                        "additionalContainers": [{"name": "side"}],
+                        "initContainers": [{"name": "first"}],
+                        "volumes": [{"name": "v"}],
+                        "primaryContainerModifications": {
+                            "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                            "mergeEnv": [{"name": "A", "valueTemplate": "b"}],
+                        },
+                    }},
+                }}),
+                &[
+                    (DoorKind::AccessStrategy, "s"),
+                    (DoorKind::AccessStrategy, "resource rbac.authorization.k8s.io/v1 RoleBinding"),
+                    (DoorKind::AccessStrategy, "container side"),
+                    (DoorKind::AccessStrategy, "init container first"),
+                    (DoorKind::AccessStrategy, "volume v"),
+                    (DoorKind::AccessStrategy, "mount /v"),
+                    (DoorKind::AccessStrategy, "variable A"),
+                ],
+            ),
         ];
         for (group, kind, object, expected) in table {
             let expected: BTreeSet<_> = expected.iter().map(|(door, detail)| (*door, (*detail).to_owned())).collect();

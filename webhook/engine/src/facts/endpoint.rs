@@ -1,4 +1,4 @@
-//! The endpoint kinds of the HyperPod inference operator, v1 and v1alpha1.
+//! The endpoint kinds of the HyperPod inference operator, v1 and v1alpha1, and its gateway.
 //!
 //! They have no pod template: the operator writes the Deployment. What they say about the pods to come becomes a
 //! synthetic template; what they leave out says nothing, and the pods are judged in their turn.
@@ -11,9 +11,9 @@ use super::placement::Placement;
 use super::pod_security::{Absence, Pod};
 use super::pod_spec::{self, Parts};
 use super::workload::workload;
-use super::{Bound, Demand, FactsError, PodTemplate, StorageUse, Workload, instance, volume};
+use super::{Bound, Demand, FactsError, PodTemplate, StorageUse, Workload, doors, instance, volume};
 use crate::amounts::{Amounts, ResourceName, shown};
-use crate::vocabulary::{Class, ContainerKind};
+use crate::vocabulary::{Class, ContainerKind, DoorKind};
 
 const KUBERNETES_FIELDS: &[&str] = &["initContainers", "schedulerName", "serviceAccountName", "volumes"];
 
@@ -28,6 +28,7 @@ pub(super) fn inference(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
     endpoint.service_account = kubernetes.name("serviceAccountName")?;
     endpoint.storage = model_source(&spec.object("modelSourceConfig")?)?;
     written_buckets(&spec, &mut endpoint.storage)?;
+    endpoint.doors = beside_the_pods(object, &spec)?;
     Ok(endpoint)
 }
 
@@ -53,7 +54,41 @@ pub(super) fn jump_start(object: &Node<'_, '_>) -> Result<Workload, FactsError> 
     endpoint.roles.extend(spec.object("model")?.name("gatedModelDownloadRole")?);
     endpoint.roles.extend(server.name("executionRole")?);
     written_buckets(&spec, &mut endpoint.storage)?;
+    endpoint.storage.extend(model_of_a_hub(&spec.object("model")?)?);
+    endpoint.doors = beside_the_pods(object, &spec)?;
     Ok(endpoint)
+}
+
+/// The routers of the inference gateway: how many the operator runs is nowhere said, and they need no accelerator.
+pub(super) fn gateway(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
+    let spec = object.object("spec")?;
+    let defaults = spec.object("podDefaults")?;
+    let nothing = Node::nothing();
+    let pod = Pod::read(&nothing, &nothing, Absence::SaysNothing)?;
+    let mut template = PodTemplate { synthetic: true, ..pod_spec::blank(defaults.pointer()) };
+    let resources = defaults.object("resources")?;
+    let parts = Parts {
+        node: &defaults,
+        name: "router",
+        security: &nothing,
+        resources: &resources,
+        probes: &nothing,
+        env: "env",
+    };
+    let container = pod_spec::container(&parts, ContainerKind::Main, &pod, &mut template)?;
+    template.containers.push(container);
+    template.per_pod = demand::per_pod(&template.containers, &Amounts::new(), &Amounts::new());
+    let problem = "nothing says how many routers a gateway runs".to_owned();
+    let hint = "leave accelerators out of `/spec/podDefaults/resources`: routers need none".to_owned();
+    let group = Group { per_pod: &template.per_pod, count: Count::fixed(1) };
+    let demand = Demand { estimated: true, ..demand::unbounded(&[group], problem, hint) };
+    let mut gateway = workload(object, Class::Endpoint, vec![template], demand)?;
+    spec.fields().for_each(|(_, value)| doors::roles(value, &mut gateway.roles));
+    if !spec.object("auth")?.has("jwt") {
+        let name = object.object("metadata")?.string("name")?.unwrap_or_default();
+        gateway.doors.insert((DoorKind::OpenGateway, name.to_owned()));
+    }
+    Ok(gateway)
 }
 
 /// The pods of an InferenceEndpointConfig: its workers, or, with prefill and decode apart, one group for each.
@@ -165,12 +200,40 @@ fn per_jump_start_pod(server: &Node<'_, '_>, instance_type: Option<&str>) -> Res
 }
 
 fn unknown_instance(instance_type: &str) -> Bound {
-    let hint = format!(
-        "this version does not know how many accelerators {} has: choose another `/spec/server/instanceType`, or ask \
-         the platform team to update the gate",
-        shown(instance_type)
-    );
-    Bound::Unbounded { hint }
+    let problem = format!("this version does not know how many accelerators {} has", shown(instance_type));
+    let hint = "choose another `/spec/server/instanceType`, or ask the platform team to update the gate".to_owned();
+    Bound::Unbounded { problem, hint }
+}
+
+/// Without a name it is SageMaker's own hub.
+fn model_of_a_hub(model: &Node<'_, '_>) -> Result<Option<StorageUse>, FactsError> {
+    let hub = model.name("modelHubName")?.unwrap_or_else(|| "SageMakerPublicHub".to_owned());
+    Ok(model.name("modelId")?.map(|name| StorageUse::Model { hub, name }))
+}
+
+/// What the operator does for an endpoint beside its pods, with its own rights in AWS; and a cache elsewhere, which sees
+/// what people ask the model.
+fn beside_the_pods(object: &Node<'_, '_>, spec: &Node<'_, '_>) -> Result<BTreeSet<(DoorKind, String)>, FactsError> {
+    let zone = spec.object("dnsConfig")?.name("hostedZoneId")?;
+    let certificate = spec.object("tlsConfig")?.object("customCertificateConfig")?.name("acmArn")?;
+    let namespace = object.object("metadata")?.name("namespace")?;
+    let cache = spec.object("kvCacheSpec")?.object("l2CacheSpec")?.name("l2CacheLocalUrl")?;
+    let cache = cache.filter(|url| !is_in_namespace(url, namespace.as_deref()));
+    let doors = [(DoorKind::DnsZone, zone), (DoorKind::Certificate, certificate), (DoorKind::CacheServer, cache)];
+    Ok(doors.into_iter().filter_map(|(door, detail)| Some((door, detail?))).collect())
+}
+
+/// `redis://cache:6379` and `redis://cache.<namespace>.svc...` are Services of the same namespace.
+fn is_in_namespace(url: &str, namespace: Option<&str>) -> bool {
+    let Some((_, authority)) = url.split_once("://") else { return false };
+    let host = authority.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let host = host.split(':').next().unwrap_or_default();
+    match host.split('.').collect::<Vec<_>>().as_slice() {
+        [service] => !service.is_empty() && *service != "localhost",
+        [_, place] | [_, place, "svc"] | [_, place, "svc", "cluster", "local"] => Some(*place) == namespace,
+        _ => false,
+    }
 }
 
 fn model_source(source: &Node<'_, '_>) -> Result<BTreeSet<StorageUse>, FactsError> {
@@ -309,6 +372,54 @@ mod tests {
             StorageUse::Model { hub: "huggingface".to_owned(), name: "a/b".to_owned() },
         ];
         assert_eq!(endpoint.storage, expected.into());
+    }
+
+    #[test]
+    fn what_the_operator_does_beside_the_pods() {
+        let spec = json!({
+            "dnsConfig": {"hostedZoneId": "Z123"},
+            "tlsConfig": {"customCertificateConfig": {"acmArn": "arn:aws:acm:us-east-1:1:certificate/a"}},
+            "kvCacheSpec": {"l2CacheSpec": {"l2CacheLocalUrl": "redis://redis.other.svc.cluster.local:6379"}},
+            "model": {"modelId": "m", "modelHubName": "ours"},
+        });
+        let expected = [
+            (DoorKind::DnsZone, "Z123"),
+            (DoorKind::Certificate, "arn:aws:acm:us-east-1:1:certificate/a"),
+            (DoorKind::CacheServer, "redis://redis.other.svc.cluster.local:6379"),
+        ];
+        let expected: BTreeSet<_> = expected.iter().map(|(door, detail)| (*door, (*detail).to_owned())).collect();
+        assert_eq!(read(inference, spec.clone()).doors, expected);
+        let model = read(jump_start, spec);
+        assert_eq!(model.doors, expected);
+        assert_eq!(model.storage, [StorageUse::Model { hub: "ours".to_owned(), name: "m".to_owned() }].into());
+    }
+
+    #[test]
+    fn caches_of_the_same_namespace() {
+        for (url, expected) in [
+            ("redis://redis:6379", true),
+            ("redis://redis.team-a:6379", true),
+            ("redis://user:word@redis.team-a.svc.cluster.local:6379/0", true),
+            ("redis://redis.team-b.svc.cluster.local:6379", false),
+            ("redis://redis.team-a.example.com", false),
+            ("redis://10.0.0.1", false),
+            ("redis:6379", false),
+            ("redis://redis.team-b@redis.team-b/redis.team-a", false),
+        ] {
+            assert_eq!(is_in_namespace(url, Some("team-a")), expected, "{url}");
+        }
+        assert!(!is_in_namespace("redis://redis.team-a.svc", None));
+    }
+
+    #[test]
+    fn a_gateway_says_who_may_enter() {
+        let open = read(gateway, json!({"podDefaults": {"resources": {"limits": {"cpu": 1}}}}));
+        assert_eq!(open.doors, [(DoorKind::OpenGateway, "chat".to_owned())].into());
+        assert_eq!(gpus(&open), (0, Some(0)));
+        let closed = read(gateway, json!({"auth": {"jwt": {"issuer": "a"}}}));
+        assert!(closed.doors.is_empty());
+        let greedy = read(gateway, json!({"podDefaults": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}));
+        assert_eq!(gpus(&greedy), (1, None));
     }
 
     #[test]

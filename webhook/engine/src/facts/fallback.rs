@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::demand::{self, Count};
 use super::json::Node;
 use super::workload::workload;
-use super::{Demand, Facts, FactsError, KindRef, Object, PodTemplate, doors, pod_spec};
+use super::{Demand, Facts, FactsError, KindRef, Object, PodTemplate, doors, pod_spec, scaler};
 use crate::amounts::shown;
 use crate::vocabulary::Class;
 
@@ -19,6 +19,8 @@ const RUN_NOTHING: &[(&str, &str, &str)] = &[
     ("apps", "controllerrevisions", "ControllerRevision"),
     ("workspace.jupyter.org", "workspacetemplates", "WorkspaceTemplate"),
     ("workspace.jupyter.org", "workspaceaccessstrategies", "WorkspaceAccessStrategy"),
+    ("trainer.kubeflow.org", "trainingruntimes", "TrainingRuntime"),
+    ("trainer.kubeflow.org", "clustertrainingruntimes", "ClusterTrainingRuntime"),
 ];
 
 /// Kueue's record of a workload holds its pod sets.
@@ -35,7 +37,7 @@ pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Facts, F
         find_templates(object, 0, &mut templates)?;
     }
     if templates.is_empty() {
-        return Ok(Facts::Object(Object { doors: doors::read(kind, object)? }));
+        return Ok(Facts::Object(Object { doors: doors::read(kind, object)?, scales: scaler::read(kind, object)? }));
     }
     let demand = demand(kind, &templates);
     Ok(Facts::Workload(workload(object, Class::Other, templates, demand)?))
@@ -44,16 +46,22 @@ pub(super) fn read(kind: &KindRef<'_>, object: &Node<'_, '_>) -> Result<Facts, F
 /// At least one pod of each template.
 fn demand(kind: &KindRef<'_>, templates: &[PodTemplate]) -> Demand {
     let groups = demand::groups(templates, std::iter::repeat(Count::fixed(1)));
+    let problem = format!("nothing tells the gate how many pods a {} runs", shown(kind.kind));
+    let resource = if kind.resource.is_empty() { kind.kind } else { kind.resource };
     let hint = format!(
-        "this version does not know how many pods a {} runs: use a kind that it knows, or ask the platform team to \
-         update the gate",
-        shown(kind.kind)
+        "use a kind that it knows, such as Job, JobSet or PyTorchJob, or ask the platform team to describe \
+         {} under `kinds` in the gate's configuration",
+        shown(&format!("{resource}.{}", kind.group))
     );
-    Demand { estimated: true, ..demand::unbounded(&groups, hint) }
+    Demand { estimated: true, ..demand::unbounded(&groups, problem, hint) }
 }
 
 /// Walks everything but metadata and status, which only repeats.
-fn find_templates(node: &Node<'_, '_>, depth: usize, templates: &mut Vec<PodTemplate>) -> Result<(), FactsError> {
+pub(super) fn find_templates(
+    node: &Node<'_, '_>,
+    depth: usize,
+    templates: &mut Vec<PodTemplate>,
+) -> Result<(), FactsError> {
     if depth > DEEPEST {
         return Err(FactsError { pointer: node.pointer(), problem: "is nested too deeply".to_owned() });
     }
@@ -89,14 +97,14 @@ mod tests {
     use super::*;
     use crate::facts::{Bound, Workload};
 
-    const RAY: KindRef<'static> = KindRef { group: "ray.io", kind: "RayCluster", resource: "rayclusters" };
+    const WIDGET: KindRef<'static> = KindRef { group: "example.org", kind: "Widget", resource: "widgets" };
 
     fn pod_spec(gpus: u64) -> Value {
         json!({"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]})
     }
 
     fn read_workload(object: &Value) -> Workload {
-        match read(&RAY, &Node::root(object).expect("an object")).expect("facts") {
+        match read(&WIDGET, &Node::root(object).expect("an object")).expect("facts") {
             Facts::Workload(workload) => workload,
             Facts::Object(object) => unreachable!("no templates: {object:?}"),
         }
@@ -123,7 +131,9 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(workload.class, Class::Other);
         assert_eq!(workload.demand.floor.accelerators(), 7);
-        assert!(matches!(workload.demand.ceiling, Bound::Unbounded { .. }));
+        let Bound::Unbounded { problem, hint } = workload.demand.ceiling else { unreachable!("nobody knows one") };
+        assert_eq!(problem, "nothing tells the gate how many pods a `Widget` runs");
+        assert!(hint.contains("describe `widgets.example.org` under `kinds`"), "{hint}");
     }
 
     #[test]
@@ -144,7 +154,7 @@ mod tests {
             assert!(matches!(read(&kind, &Node::root(&template)?)?, Facts::Object(_)), "{kind:?}");
         }
         let plain = json!({"spec": {"containers": ["a"]}});
-        assert!(matches!(read(&RAY, &Node::root(&plain)?)?, Facts::Object(_)));
+        assert!(matches!(read(&WIDGET, &Node::root(&plain)?)?, Facts::Object(_)));
         Ok(())
     }
 
@@ -154,7 +164,7 @@ mod tests {
         for _ in 0..200 {
             object = json!({"a": object});
         }
-        let error = read(&RAY, &Node::root(&object)?).expect_err("too deep");
+        let error = read(&WIDGET, &Node::root(&object)?).expect_err("too deep");
         assert!(error.problem.contains("nested too deeply"));
         Ok(())
     }

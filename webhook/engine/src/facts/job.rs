@@ -13,7 +13,7 @@ pub(super) fn read(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
     let spec = object.object("spec")?;
     let suspended = spec.flag("suspend")?;
     let (template, demand) = job(&spec, suspended)?;
-    Ok(Workload { suspended, ..workload(object, Class::Batch, vec![template], demand)? })
+    Ok(Workload { suspended, is_one_pod_set: true, ..workload(object, Class::Batch, vec![template], demand)? })
 }
 
 /// A CronJob holds nothing itself: each of its Jobs is admitted and reserves. The ceiling is that of one Job, so that one
@@ -25,7 +25,8 @@ pub(super) fn cron_job(object: &Node<'_, '_>) -> Result<Workload, FactsError> {
     let overlaps = matches!(spec.string("concurrencyPolicy")?, None | Some("" | "Allow"));
     let pods_ceiling = demand.pods_ceiling.filter(|_| !overlaps);
     let demand = Demand { reserves: false, pods_ceiling, ..demand };
-    Ok(Workload { suspended: spec.flag("suspend")?, ..workload(object, Class::Batch, vec![template], demand)? })
+    let suspended = spec.flag("suspend")?;
+    Ok(Workload { suspended, is_one_pod_set: true, ..workload(object, Class::Batch, vec![template], demand)? })
 }
 
 fn job(spec: &Node<'_, '_>, suspended: bool) -> Result<(PodTemplate, Demand), FactsError> {

@@ -83,6 +83,22 @@ impl<'j, 'p> Node<'j, 'p> {
         Node::read(self.value(key), self.place.child(key, None))
     }
 
+    /// What stands at the end of a way through fields and items of lists; an object without fields if nothing does.
+    pub(super) fn at<R, F>(&self, tokens: &[String], read: F) -> Result<R, FactsError>
+    where
+        F: FnOnce(&Node<'j, '_>) -> Result<R, FactsError>,
+    {
+        match tokens {
+            [] => read(self),
+            [key, item, rest @ ..] if self.value(key).is_some_and(Value::is_array) => {
+                let index = item.parse().ok();
+                let value = index.and_then(|index: usize| self.value(key)?.get(index));
+                Node::read(value, self.place.child(key, index))?.at(rest, read)
+            }
+            [key, rest @ ..] => self.object(key)?.at(rest, read),
+        }
+    }
+
     /// The items of a list of objects.
     pub(super) fn objects<'s>(
         &'s self,
@@ -90,11 +106,6 @@ impl<'j, 'p> Node<'j, 'p> {
     ) -> Result<impl Iterator<Item = Result<Node<'j, 's>, FactsError>>, FactsError> {
         let items = self.list(key)?.iter().enumerate();
         Ok(items.map(move |(index, value)| Node::read(Some(value), self.place.child(key, Some(index)))))
-    }
-
-    /// The fields of a map of objects.
-    pub(super) fn members<'s>(&'s self) -> impl Iterator<Item = Result<(&'j str, Node<'j, 's>), FactsError>> {
-        self.fields().map(move |(key, value)| Ok((key, Node::read(Some(value), self.place.child(key, None))?)))
     }
 
     /// Every object that is a field, or an item of a list that is a field. Lists of lists are passed over: no kind of

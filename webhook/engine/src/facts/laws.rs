@@ -9,12 +9,13 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
+use super::kinds::Kinds;
 use super::{Bound, Facts, KindRef, READERS, Workload, extract};
 use crate::amounts::{Amounts, MAX};
 
 fn workload(group: &str, kind: &str, object: &Value) -> Workload {
     let kind = KindRef { group, kind, resource: "" };
-    match extract(&kind, object).unwrap_or_else(|error| unreachable!("{kind:?}: {error}")) {
+    match extract(Kinds::defaults(), &kind, object).unwrap_or_else(|error| unreachable!("{kind:?}: {error}")) {
         Facts::Workload(workload) => workload,
         Facts::Object(object) => unreachable!("{kind:?} runs pods: {object:?}"),
     }
@@ -46,7 +47,10 @@ const KEYS: &[&str] = &[
     "replicaSpecs", "spares", "replicaDiscreteValues", "worker", "kubernetes", "pdSpec", "prefillSpec",
     "autoScalingSpec", "maxReplicaCount", "modelSourceConfig", "s3Storage", "bucketName", "dataCapture", "s3Uri",
     "instanceType", "instanceTypes", "server", "acceleratorPartitionType", "model", "storage", "desiredStatus",
-    "podSecurityContext", "sysctls", "data", "rules", "verbs", "roleRef", "externalIPs", "target",
+    "podSecurityContext", "sysctls", "data", "rules", "verbs", "roleRef", "externalIPs", "target", "headGroupSpec",
+    "workerGroupSpecs", "rayClusterSpec", "rayClusterConfig", "submitterPodTemplate", "enableInTreeAutoscaling",
+    "minReplicas", "numOfHosts", "replicatedJobs", "leaderWorkerTemplate", "leaderTemplate", "workerTemplate", "size",
+    "mpiReplicaSpecs", "trainer", "numNodes", "resourcesPerNode", "podTemplateOverrides", "jobTargetRef",
 ];
 
 const TEXTS: &[&str] =
@@ -95,6 +99,14 @@ fn wrapped(spec: &Value) -> Vec<(&'static str, &'static str, Value)> {
         ("kubeflow.org", "PyTorchJob", json!({"spec": {"pytorchReplicaSpecs": {"Worker": {"template": template}}}})),
         ("sagemaker.amazonaws.com", "HyperPodPyTorchJob", json!({"spec": {"replicaSpecs": [{"template": template}]}})),
         ("ray.io", "RayCluster", json!({"spec": {"headGroupSpec": {"template": template}}})),
+        ("ray.io", "RayCronJob", json!({"spec": {"jobTemplate": {"submitterPodTemplate": template}}})),
+        (
+            "jobset.x-k8s.io",
+            "JobSet",
+            json!({"spec": {"replicatedJobs": [{"template": {"spec": {"template": template}}}]}}),
+        ),
+        ("trainer.kubeflow.org", "TrainJob", json!({"spec": {"podTemplateOverrides": [{"spec": spec}]}})),
+        ("example.org", "Widget", json!({"spec": {"template": template}})),
     ]
 }
 
@@ -112,7 +124,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("authentication.k8s.io", "TokenRequest"),
     ("kueue.x-k8s.io", "Workload"),
     ("kueue.x-k8s.io", "ClusterQueue"),
-    ("ray.io", "RayCluster"),
+    ("example.org", "Widget"),
 ];
 
 proptest! {
@@ -120,10 +132,12 @@ proptest! {
 
     #[test]
     fn no_json_makes_extract_panic(body in arbitrary_json(), spec in arbitrary_json()) {
-        for (group, kind) in READERS.iter().map(|(group, _, kind, _)| (*group, *kind)).chain(OTHERS.iter().copied()) {
+        let configured = Kinds::defaults().iter().map(|kind| (kind.group.as_str(), kind.kind.as_str()));
+        let read = READERS.iter().map(|(group, _, kind, _)| (*group, *kind)).chain(configured);
+        for (group, kind) in read.chain(OTHERS.iter().copied()) {
             let kind = KindRef { group, kind, resource: "" };
             for object in [&body, &json!({"spec": body}), &json!({"metadata": spec, "spec": body})] {
-                if let Err(error) = extract(&kind, object) {
+                if let Err(error) = extract(Kinds::defaults(), &kind, object) {
                     prop_assert!(!error.to_string().ends_with('.'), "{}", error);
                 }
             }
@@ -133,7 +147,7 @@ proptest! {
     #[test]
     fn no_field_of_a_pod_makes_extract_panic(spec in spoiled_pod_spec()) {
         for (group, kind, object) in wrapped(&spec) {
-            let _ = extract(&KindRef { group, kind, resource: "" }, &object);
+            let _ = extract(Kinds::defaults(), &KindRef { group, kind, resource: "" }, &object);
         }
     }
 
@@ -142,26 +156,22 @@ proptest! {
     #[test]
     fn a_template_asks_for_what_its_pods_ask(spec in pod_spec(), count in 0_u64..50, more in 0_u64..50) {
         let pod = at_most(&workload("", "Pod", &json!({"spec": spec}))).expect("one pod");
-        let template = json!({"spec": spec});
-        let now = sum(&pod, count);
-        let most = sum(&pod, count.max(more));
-        let replica = |max: &str| json!({"name": "a", "template": template, "replicas": count, max: more});
-        for (group, kind, body, ceiling) in [
-            ("batch", "Job", json!({"template": template, "parallelism": count}), &now),
-            ("apps", "Deployment", json!({"template": template, "replicas": count}), &now),
-            ("apps", "StatefulSet", json!({"template": template, "replicas": count}), &now),
-            ("sagemaker.amazonaws.com", "HyperPodPyTorchJob", json!({"replicaSpecs": [replica("maxReplicas")]}), &most),
-            (
-                "kubeflow.org",
-                "PyTorchJob",
-                json!({"pytorchReplicaSpecs": {"Worker": replica("x")}, "elasticPolicy": {"maxReplicas": more}}),
-                &most,
-            ),
-        ] {
+        for Sized { group, kind, body, now, most } in sized(&json!({"spec": spec}), count, more) {
             let workload = workload(group, kind, &json!({"spec": body}));
-            prop_assert_eq!(&workload.demand.floor, &now, "{}", kind);
-            prop_assert_eq!(at_most(&workload), Some(ceiling.clone()), "{}", kind);
-            prop_assert_eq!(workload.demand.pods, count);
+            prop_assert_eq!(&workload.demand.floor, &sum(&pod, now), "{}", kind);
+            prop_assert_eq!(at_most(&workload), Some(sum(&pod, most)), "{}", kind);
+            prop_assert_eq!(workload.demand.pods, now, "{}", kind);
+        }
+    }
+
+    #[test]
+    fn what_stands_between_asks_for_what_its_root_does(spec in pod_spec(), count in 0_u64..50, more in 0_u64..50) {
+        let cluster = ray_cluster(&json!({"spec": spec}), count, more);
+        let below = workload("ray.io", "RayCluster", &json!({"spec": cluster}));
+        for (kind, field) in [("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")] {
+            let root = workload("ray.io", kind, &json!({"spec": {field: cluster}}));
+            prop_assert_eq!(&root.demand.floor, &below.demand.floor, "{}", kind);
+            prop_assert_eq!(&root.demand.ceiling, &below.demand.ceiling, "{}", kind);
         }
     }
 
@@ -174,6 +184,91 @@ proptest! {
             prop_assert!(deployment.demand.floor.get(name.as_str()) >= MAX - 9);
             prop_assert!(amount <= MAX);
         }
+    }
+}
+
+/// An object of a kind, and how many pods its controllers make of its templates: now, and at most.
+struct Sized {
+    group: &'static str,
+    kind: &'static str,
+    body: Value,
+    now: u64,
+    most: u64,
+}
+
+/// Every kind with a number of replicas, `count` now. What can grow may grow to `more`. Written from each project's own
+/// documentation, not from the configuration.
+fn sized(template: &Value, count: u64, more: u64) -> Vec<Sized> {
+    let most = count.max(more);
+    let fixed = |group, kind, body| Sized { group, kind, body, now: count, most: count };
+    let elastic = json!({"maxReplicas": more});
+    let worker = json!({"Worker": {"template": template, "replicas": count}});
+    let launched = json!({"Launcher": {"template": template}, "Worker": {"template": template, "replicas": count}});
+    let spares = json!({"template": template, "replicas": count, "maxReplicas": more, "spares": 3});
+    let job = json!({"template": template, "parallelism": 2, "completions": 9});
+    let jobs = json!([{"replicas": count, "template": {"spec": job}}, {"template": {"spec": {"template": template}}}]);
+    let cluster = ray_cluster(template, count, more);
+    let submitted = json!({"rayClusterSpec": cluster, "submitterPodTemplate": template});
+    let groups = |templates: Value| json!({"replicas": count, "leaderWorkerTemplate": templates});
+    let alone = groups(json!({"size": 3, "workerTemplate": template}));
+    let led = groups(json!({"size": 3, "workerTemplate": template, "leaderTemplate": template}));
+    let scaled = json!({"minReplicaCount": count, "maxReplicaCount": more, "jobTargetRef": {"template": template}});
+    let kubeflow = "kubeflow.org";
+    vec![
+        fixed("batch", "Job", json!({"template": template, "parallelism": count})),
+        fixed("apps", "Deployment", json!({"template": template, "replicas": count})),
+        fixed("apps", "StatefulSet", json!({"template": template, "replicas": count})),
+        Sized {
+            most,
+            ..fixed(kubeflow, "PyTorchJob", json!({"pytorchReplicaSpecs": worker, "elasticPolicy": elastic}))
+        },
+        Sized { most, ..fixed(kubeflow, "PaddleJob", json!({"paddleReplicaSpecs": worker, "elasticPolicy": elastic})) },
+        fixed(kubeflow, "TFJob", json!({"tfReplicaSpecs": worker})),
+        fixed(kubeflow, "XGBoostJob", json!({"xgbReplicaSpecs": worker})),
+        fixed(kubeflow, "JAXJob", json!({"jaxReplicaSpecs": worker})),
+        fixed(kubeflow, "MXJob", json!({"mxReplicaSpecs": worker})),
+        Sized { now: 1 + count, most: 1 + count, ..fixed(kubeflow, "MPIJob", json!({"mpiReplicaSpecs": launched})) },
+        Sized {
+            now: count + 3,
+            most: most + 3,
+            ..fixed("sagemaker.amazonaws.com", "HyperPodPyTorchJob", json!({"replicaSpecs": [spares]}))
+        },
+        Sized { now: 1 + 2 * count, most: 1 + 2 * most, ..fixed("ray.io", "RayCluster", cluster.clone()) },
+        Sized { now: 2 + 2 * count, most: 2 + 2 * most, ..fixed("ray.io", "RayJob", submitted.clone()) },
+        Sized {
+            now: 1 + 2 * count,
+            most: 1 + 2 * most,
+            ..fixed("ray.io", "RayService", json!({"rayClusterConfig": cluster}))
+        },
+        Sized { now: 0, most: 2 + 2 * most, ..fixed("ray.io", "RayCronJob", json!({"jobTemplate": submitted})) },
+        Sized {
+            now: 2 * count + 1,
+            most: 2 * count + 1,
+            ..fixed("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": jobs}))
+        },
+        Sized { now: 3 * count, most: 3 * count, ..fixed("leaderworkerset.x-k8s.io", "LeaderWorkerSet", alone) },
+        Sized { now: 3 * count, most: 3 * count, ..fixed("leaderworkerset.x-k8s.io", "LeaderWorkerSet", led) },
+        Sized { most, ..fixed("keda.sh", "ScaledJob", scaled) },
+    ]
+}
+
+/// A head, and workers of two hosts each.
+fn ray_cluster(template: &Value, count: u64, more: u64) -> Value {
+    let workers = json!({
+        "template": template, "replicas": count, "minReplicas": 0, "maxReplicas": count.max(more), "numOfHosts": 2,
+    });
+    json!({
+        "headGroupSpec": {"template": template}, "workerGroupSpecs": [workers], "enableInTreeAutoscaling": true,
+    })
+}
+
+/// Every configured kind is in the law above.
+#[test]
+fn every_configured_kind_is_counted() {
+    let template = json!({"spec": {}});
+    let counted: Vec<_> = sized(&template, 1, 1).iter().map(|sized| sized.kind).collect();
+    for kind in Kinds::defaults().iter().filter(|kind| kind.kind != "TrainJob") {
+        assert!(counted.contains(&kind.kind.as_str()), "{}", kind.kind);
     }
 }
 
@@ -237,12 +332,12 @@ const MANIFESTS: &[(&str, &str, u64, Option<u64>)] = &[
     ("ado-hyperpodpytorchjob-1b.tmpl.yaml", "HyperPodPyTorchJob", 4, Some(4)),
     ("ado-jumpstartmodel-queue-labels.yaml", "JumpStartModel", 1, Some(4)),
     ("adt-hyperpodpytorchjob-elastic-g6e.yaml", "HyperPodPyTorchJob", 16, Some(16)),
-    ("adt-mpijob-nccl-tests.yaml", "MPIJob", 8, None),
+    ("adt-mpijob-nccl-tests.yaml", "MPIJob", 16, Some(16)),
     ("adt-pod-fsx-storage-manager.yaml", "Pod", 0, Some(0)),
     ("adt-pytorchjob-8node-efa-vjepa2.yaml", "PyTorchJob", 64, Some(64)),
     ("adt-pytorchjob-neuron-peft.tmpl.yaml", "Deployment", 0, Some(0)),
     ("adt-pytorchjob-neuron-peft.tmpl.yaml", "PyTorchJob", 16, Some(16 * 64)),
-    ("adt-raycluster-verl.tmpl.yaml", "RayCluster", 8, None),
+    ("adt-raycluster-verl.tmpl.yaml", "RayCluster", 16, Some(16)),
     ("adt-taskgov-pytorchjob-team-a.yaml", "Deployment", 0, Some(0)),
     ("adt-taskgov-pytorchjob-team-a.yaml", "PyTorchJob", 3, Some(36)),
     ("adt-taskgov-pytorchjob-team-b-prio.yaml", "Deployment", 0, Some(0)),
@@ -256,13 +351,13 @@ const MANIFESTS: &[(&str, &str, u64, Option<u64>)] = &[
     ("kuberay-rayjob-kueue.yaml", "RayJob", 0, Some(0)),
     ("kueue-job-queued.yaml", "Job", 0, Some(0)),
     ("kueue-statefulset-queued.yaml", "StatefulSet", 0, Some(0)),
-    ("lws-vllm-gpu.yaml", "LeaderWorkerSet", 16, None),
+    ("lws-vllm-gpu.yaml", "LeaderWorkerSet", 32, Some(32)),
     ("s3csi-pod-level-identity.yaml", "Pod", 0, Some(0)),
     ("s3csi-pod-level-identity.yaml", "Pod", 0, Some(0)),
     ("sghe-deployment-vllm-hostpath.yaml", "Deployment", 1, Some(1)),
     ("sghe-inferenceendpointconfig-fsx.yaml", "InferenceEndpointConfig", 1, Some(1)),
     ("sghe-inferenceendpointconfig-huggingface-v1.yaml", "InferenceEndpointConfig", 8, Some(8)),
-    ("sghe-rayservice-llama8b.yaml", "RayService", 2, None),
+    ("sghe-rayservice-llama8b.yaml", "RayService", 2, Some(2)),
 ];
 
 #[test]
@@ -270,7 +365,7 @@ fn published_manifests_are_counted() {
     let mut found = Vec::new();
     for (file, object) in manifests() {
         let (group, kind) = group_and_kind(&object);
-        let facts = extract(&KindRef { group: &group, kind: &kind, resource: "" }, &object);
+        let facts = extract(Kinds::defaults(), &KindRef { group: &group, kind: &kind, resource: "" }, &object);
         let facts = facts.unwrap_or_else(|error| unreachable!("{file}: {kind}: {error}"));
         if let Facts::Workload(workload) = facts {
             let most = at_most(&workload).map(|amounts| amounts.accelerators());
@@ -347,7 +442,7 @@ fn a_subresource_is_not_taken_for_its_parent() {
         ("", "PodExecOptions", "pods"),
         ("", "Eviction", "pods"),
     ] {
-        let facts = extract(&KindRef { group, kind, resource }, &scale).expect("facts");
+        let facts = extract(Kinds::defaults(), &KindRef { group, kind, resource }, &scale).expect("facts");
         assert!(matches!(facts, Facts::Object(_)), "{kind}");
     }
 }
@@ -358,7 +453,8 @@ fn the_plural_decides_and_kinds_have_no_case() {
     for (kind, resource) in
         [("HyperPodPyTorchJob", "hyperpodpytorchjobs"), ("HyperPodPytorchJob", ""), ("Renamed", "hyperpodpytorchjobs")]
     {
-        let facts = extract(&KindRef { group: "sagemaker.amazonaws.com", kind, resource }, &object).expect("facts");
+        let facts = extract(Kinds::defaults(), &KindRef { group: "sagemaker.amazonaws.com", kind, resource }, &object)
+            .expect("facts");
         assert!(matches!(facts, Facts::Workload(_)), "{kind}");
     }
 }
@@ -366,6 +462,6 @@ fn the_plural_decides_and_kinds_have_no_case() {
 #[test]
 fn what_is_no_object_is_refused() {
     let kind = KindRef { group: "", kind: "Pod", resource: "pods" };
-    let error = extract(&kind, &json!([Map::new()])).expect_err("a list");
+    let error = extract(Kinds::defaults(), &kind, &json!([Map::new()])).expect_err("a list");
     assert_eq!(error.to_string(), "the object must be an object");
 }

@@ -1,8 +1,8 @@
-//! Takes an object apart into the facts that questions are asked about: one module per kind, one shared reading of pod
+//! Takes an object apart into the facts that questions are asked about: one module per kind or a kind's configuration, one shared reading of pod
 //! specs, one shared demand function. Nothing here knows a team, a policy or a cluster.
 //!
 //! ```text
-//! extract --> pod, job, apps, pytorch, hyperpod   --> pod_spec --> pod_security, volume, placement, image, demand
+//! extract --> pod, job, apps, kinds (configured)  --> pod_spec --> pod_security, volume, placement, image, demand
 //!         --> endpoint, workspace (no pod spec)   --> the parts of the same
 //!         --> fallback: templates of other kinds, else doors
 //! ```
@@ -12,18 +12,18 @@ mod demand;
 mod doors;
 mod endpoint;
 mod fallback;
-mod hyperpod;
 mod image;
 pub mod instance;
 mod job;
 mod json;
+pub mod kinds;
 #[cfg(test)]
 mod laws;
 mod placement;
 mod pod;
 mod pod_security;
 mod pod_spec;
-mod pytorch;
+mod scaler;
 #[cfg(test)]
 mod tables;
 mod volume;
@@ -40,6 +40,7 @@ use crate::cluster::{StoredObject, is_finished};
 use crate::vocabulary::{Class, ContainerKind, Control, DoorKind, VolumeKind};
 
 use self::json::Node;
+use self::kinds::Kinds;
 
 /// What is under review: group, kind and plural of the object itself, as the review's `requestKind` and
 /// `requestResource` name them. The version is left out: all served versions of a kind are read alike.
@@ -91,20 +92,25 @@ impl fmt::Display for FactsError {
 impl std::error::Error for FactsError {}
 
 /// Reads what an object asks for. An error names the field and what is wrong with it.
-pub fn extract(kind: &KindRef<'_>, object: &Value) -> Result<Facts, FactsError> {
-    let object = Node::root(object)?;
-    match READERS.iter().find(|(group, plural, name, _)| kind.is(group, plural, name)) {
-        Some((.., read)) => read(&object).map(Facts::Workload),
-        None => fallback::read(kind, &object),
+pub fn extract(kinds: &Kinds, kind: &KindRef<'_>, object: &Value) -> Result<Facts, FactsError> {
+    let node = Node::root(object)?;
+    if let Some((.., read)) = READERS.iter().find(|(group, plural, name, _)| kind.is(group, plural, name)) {
+        return read(&node).map(Facts::Workload);
+    }
+    match kinds.find(kind) {
+        Some(kind) => kinds::read(kind, object, &node).map(Facts::Workload),
+        None => fallback::read(kind, &node),
     }
 }
 
 /// What a stored object needs of the quota now; nothing once it has finished, or where it cannot be read.
-pub(crate) fn stored_demand(stored: &StoredObject) -> Amounts {
+pub(crate) fn stored_demand(kinds: &Kinds, stored: &StoredObject) -> Amounts {
     if is_finished(&stored.object) {
         return Amounts::new();
     }
-    let Ok(Facts::Workload(workload)) = extract(&stored_kind(stored), &stored.object) else { return Amounts::new() };
+    let Ok(Facts::Workload(workload)) = extract(kinds, &stored_kind(stored), &stored.object) else {
+        return Amounts::new();
+    };
     match (stored.meta.kind.as_str(), workload.templates.as_slice()) {
         ("Pod", [pod, ..]) => pod.per_pod.clone(),
         ("Job", [template, ..]) => {
@@ -114,8 +120,8 @@ pub(crate) fn stored_demand(stored: &StoredObject) -> Amounts {
     }
 }
 
-pub(crate) fn class_of(stored: &StoredObject) -> Class {
-    match extract(&stored_kind(stored), &stored.object) {
+pub(crate) fn class_of(kinds: &Kinds, stored: &StoredObject) -> Class {
+    match extract(kinds, &stored_kind(stored), &stored.object) {
         Ok(Facts::Workload(workload)) => workload.class,
         Ok(Facts::Object(_)) | Err(_) => Class::Other,
     }
@@ -127,7 +133,7 @@ fn stored_kind(stored: &StoredObject) -> KindRef<'_> {
 
 type Reader = fn(&Node<'_, '_>) -> Result<Workload, FactsError>;
 
-/// Group, plural and kind of what runs pods, and how it is read.
+/// Group, plural and kind of what runs pods and has a reader of its own.
 const READERS: &[(&str, &str, &str, Reader)] = &[
     ("", "pods", "Pod", pod::read),
     ("batch", "jobs", "Job", job::read),
@@ -137,10 +143,9 @@ const READERS: &[(&str, &str, &str, Reader)] = &[
     ("apps", "daemonsets", "DaemonSet", apps::daemon_set),
     ("", "replicationcontrollers", "ReplicationController", apps::replica_set),
     ("batch", "cronjobs", "CronJob", job::cron_job),
-    ("kubeflow.org", "pytorchjobs", "PyTorchJob", pytorch::read),
-    ("sagemaker.amazonaws.com", "hyperpodpytorchjobs", "HyperPodPyTorchJob", hyperpod::read),
     ("inference.sagemaker.aws.amazon.com", "inferenceendpointconfigs", "InferenceEndpointConfig", endpoint::inference),
     ("inference.sagemaker.aws.amazon.com", "jumpstartmodels", "JumpStartModel", endpoint::jump_start),
+    ("inference.sagemaker.aws.amazon.com", "inferencegatewayconfigs", "InferenceGatewayConfig", endpoint::gateway),
     ("workspace.jupyter.org", "workspaces", "Workspace", workspace::read),
 ];
 
@@ -168,6 +173,18 @@ pub enum Facts {
 pub struct Object {
     /// Ways past the gate, with what exactly (a label key, a role ARN, a rule).
     pub doors: BTreeSet<(DoorKind, String)>,
+    /// What it lets grow, if it is there for that.
+    pub scales: Option<Scales>,
+}
+
+/// The target of an autoscaler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scales {
+    pub group: String,
+    pub kind: String,
+    pub name: String,
+    /// The most replicas that it may set.
+    pub most: u64,
 }
 
 /// An object that runs pods.
@@ -179,18 +196,26 @@ pub struct Workload {
     pub templates: Vec<PodTemplate>,
     /// Accelerators and pods.
     pub demand: Demand,
+    /// All its pods are one pod set to Kueue, which gives them one kind of node: a Job's.
+    pub is_one_pod_set: bool,
     /// Nothing runs until it is resumed (`spec.suspend`, `desiredStatus: Stopped`).
     pub suspended: bool,
     /// LocalQueues named by label, on the object or in a template.
     pub queues: BTreeSet<String>,
     /// Priority classes named by label or by `priorityClassName`, on the object or in a template.
     pub priority_classes: BTreeSet<String>,
+    /// Keys of Kueue's, of labels and annotations, on the object or in a template. Some of them lead past the queue.
+    pub queue_keys: BTreeSet<String>,
+    /// It says of itself that something controls it. Kueue believes that, and lets the child of what it has admitted run.
+    pub is_controlled: bool,
     /// ServiceAccount named outside a pod template (Workspace, endpoint kinds). Their synthetic templates name it too.
     pub service_account: Option<String>,
     /// IAM role ARNs that the object names.
     pub roles: BTreeSet<String>,
     /// Storage outside the pods that endpoint kinds name.
     pub storage: BTreeSet<StorageUse>,
+    /// Ways past the gate that come with it.
+    pub doors: BTreeSet<(DoorKind, String)>,
     /// Claims that come with the object: names of a StatefulSet's `volumeClaimTemplates`, the home claim of a Space.
     pub claim_templates: BTreeSet<String>,
     /// Fields that this version does not know, in a place that matters, outside the templates; JSON pointers.
@@ -211,13 +236,18 @@ impl Workload {
                 reserves: false,
                 estimated: false,
                 surge: Amounts::new(),
+                surge_hint: String::new(),
             },
+            is_one_pod_set: false,
             suspended: false,
             queues: BTreeSet::new(),
             priority_classes: BTreeSet::new(),
+            queue_keys: BTreeSet::new(),
+            is_controlled: false,
             service_account: None,
             roles: BTreeSet::new(),
             storage: BTreeSet::new(),
+            doors: BTreeSet::new(),
             claim_templates: BTreeSet::new(),
             unknown_fields: BTreeSet::new(),
         }
@@ -252,6 +282,8 @@ pub struct Demand {
     pub estimated: bool,
     /// What a rolling update may hold beside the ceiling (Deployment `maxSurge`).
     pub surge: Amounts,
+    /// What to set so that it holds nothing beside it.
+    pub surge_hint: String,
 }
 
 /// An upper bound.
@@ -259,8 +291,8 @@ pub struct Demand {
 pub enum Bound {
     /// At most this much.
     AtMost(Amounts),
-    /// No bound is set; the text says what to set, with the field's path.
-    Unbounded { hint: String },
+    /// No bound is set, or nobody knows one; the hint says what to set, with the field's path.
+    Unbounded { problem: String, hint: String },
 }
 
 /// One pod template, or a Pod.
@@ -283,6 +315,8 @@ pub struct PodTemplate {
     pub host_pid: bool,
     pub host_ipc: bool,
     pub share_process_namespace: bool,
+    /// Names resolve otherwise than the cluster says.
+    pub own_names: bool,
     /// Pod-level controls only; containers and volumes carry their own.
     pub breaks: BTreeSet<Control>,
     pub node_name: Option<String>,
@@ -297,6 +331,8 @@ pub struct PodTemplate {
     pub node_selectors: BTreeSet<String>,
     /// Taint keys; `*` tolerates everything.
     pub tolerations: BTreeSet<String>,
+    /// What holds its pods back from the scheduler: Kueue's `kueue.x-k8s.io/admission`.
+    pub scheduling_gates: BTreeSet<String>,
     /// `runAsUser`, `runAsGroup` of the pod's security context.
     pub uid: Option<i64>,
     pub gid: Option<i64>,

@@ -221,6 +221,7 @@ mod tests {
 
     use serde_json::Value;
 
+    use super::super::kinds::Kinds;
     use super::super::{Facts, KindRef, extract};
     use super::*;
 
@@ -228,7 +229,7 @@ mod tests {
 
     fn breaks_of(pod: &Value) -> BTreeSet<Control> {
         let kind = KindRef { group: "", kind: "Pod", resource: "pods" };
-        let facts = extract(&kind, pod).expect("a valid pod");
+        let facts = extract(Kinds::defaults(), &kind, pod).expect("a valid pod");
         let Facts::Workload(workload) = facts else { unreachable!("a pod is a workload") };
         let template = &workload.templates[0];
         let containers = template.containers.iter().flat_map(|container| &container.breaks);

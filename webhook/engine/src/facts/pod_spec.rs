@@ -97,6 +97,7 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
         host_pid: false,
         host_ipc: false,
         share_process_namespace: false,
+        own_names: false,
         breaks: BTreeSet::new(),
         node_name: None,
         scheduler: DEFAULT_SCHEDULER.to_owned(),
@@ -105,6 +106,7 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
         any_instance: true,
         node_selectors: BTreeSet::new(),
         tolerations: BTreeSet::new(),
+        scheduling_gates: BTreeSet::new(),
         uid: None,
         gid: None,
         gids: BTreeSet::new(),
@@ -116,8 +118,19 @@ pub(super) fn blank(pointer: String) -> PodTemplate {
 
 /// Fills a template from a pod spec.
 pub(super) fn read_spec(spec: &Node<'_, '_>, template: &mut PodTemplate) -> Result<(), FactsError> {
+    read_spec_where(Absence::Breaks, spec, template)
+}
+
+/// A part of a pod spec that is laid over another: what it leaves out says nothing.
+pub(super) fn fragment(spec: &Node<'_, '_>) -> Result<PodTemplate, FactsError> {
+    let mut template = PodTemplate { synthetic: true, ..blank(spec.pointer()) };
+    read_spec_where(Absence::SaysNothing, spec, &mut template)?;
+    Ok(template)
+}
+
+fn read_spec_where(absence: Absence, spec: &Node<'_, '_>, template: &mut PodTemplate) -> Result<(), FactsError> {
     let security = spec.object("securityContext")?;
-    let pod = Pod::read(spec, &security, Absence::Breaks)?;
+    let pod = Pod::read(spec, &security, absence)?;
     read_containers(spec, &pod, template)?;
     template.volumes = volume::read_all(spec)?;
     read_host(spec, template)?;
@@ -131,6 +144,9 @@ pub(super) fn read_spec(spec: &Node<'_, '_>, template: &mut PodTemplate) -> Resu
     }
     template.node_name = spec.name("nodeName")?;
     template.runtime_class = spec.name("runtimeClassName")?;
+    for gate in spec.objects("schedulingGates")? {
+        template.scheduling_gates.extend(gate?.name("name")?);
+    }
     read_resources(spec, template)
 }
 
@@ -271,10 +287,18 @@ fn read_host(spec: &Node<'_, '_>, template: &mut PodTemplate) -> Result<(), Fact
     template.host_pid = spec.flag("hostPID")?;
     template.host_ipc = spec.flag("hostIPC")?;
     template.share_process_namespace = spec.flag("shareProcessNamespace")?;
+    template.own_names = has_own_names(spec)?;
     if template.host_network || template.host_pid || template.host_ipc {
         template.breaks.insert(Control::HostNamespaces);
     }
     Ok(())
+}
+
+fn has_own_names(spec: &Node<'_, '_>) -> Result<bool, FactsError> {
+    let of_cluster =
+        matches!(spec.name("dnsPolicy")?.as_deref(), None | Some("ClusterFirst" | "ClusterFirstWithHostNet"));
+    let configured = spec.object("dnsConfig")?.fields().next().is_some();
+    Ok(!of_cluster || configured || spec.objects("hostAliases")?.next().is_some())
 }
 
 /// User, groups and the controls of the pod's security context.

@@ -6,6 +6,8 @@ use super::json::Node;
 use super::{Demand, FactsError, PodTemplate, Workload};
 use crate::vocabulary::Class;
 
+/// Of the keys by which one speaks to Kueue.
+const QUEUE_PREFIX: &str = "kueue.x-k8s.io/";
 const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 const PRIORITY_LABEL: &str = "kueue.x-k8s.io/priority-class";
 
@@ -22,6 +24,14 @@ pub(super) fn workload(
         let labels = std::iter::once(&labels).chain(templates.iter().map(|template| &template.labels));
         labels.filter_map(|labels| labels.get(label)).filter(|name| !name.is_empty()).cloned().collect()
     };
+    let annotations = object.object("metadata")?.string_map("annotations")?;
+    let of_templates = templates.iter().flat_map(|template| [&template.labels, &template.annotations]);
+    let keys = [&labels, &annotations].into_iter().chain(of_templates).flat_map(|map| map.keys());
+    let queue_keys = keys.filter(|key| key.starts_with(QUEUE_PREFIX)).cloned().collect();
+    let mut is_controlled = false;
+    for owner in object.object("metadata")?.objects("ownerReferences")? {
+        is_controlled |= owner?.flag("controller")?;
+    }
     let queues = named(QUEUE_LABEL);
     let mut priority_classes = named(PRIORITY_LABEL);
     priority_classes.extend(templates.iter().filter_map(|template| template.priority_class.clone()));
@@ -29,12 +39,16 @@ pub(super) fn workload(
         class,
         templates,
         demand,
+        is_one_pod_set: false,
         suspended: false,
         queues,
         priority_classes,
+        queue_keys,
+        is_controlled,
         service_account: None,
         roles: BTreeSet::new(),
         storage: BTreeSet::new(),
+        doors: BTreeSet::new(),
         claim_templates: BTreeSet::new(),
         unknown_fields: BTreeSet::new(),
     })

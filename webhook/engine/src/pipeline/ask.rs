@@ -3,20 +3,21 @@
 use serde_json::Value;
 
 use super::Evaluation;
+use super::reserve::can_ever_fit;
 use super::step::{Judging, Step, labels, labels_or_none, object_of, stored_kind, workload_of};
 use super::words::malformed;
 use crate::attribution::stored_target;
 use crate::changes::Changes;
-use crate::facts::{Facts, Workload, doors_of_metadata, extract};
+use crate::facts::{Facts, Object, Scales, Workload, doors_of_metadata, extract};
 use crate::json;
 use crate::judge::judge;
 use crate::patch::PatchBuilder;
 use crate::questions::{Questions, all_doors, changed_doors, update_action};
 use crate::review::Operation;
-use crate::stamp;
+use crate::stamp::{self, Submitter};
 use crate::verdict::{ReasonCode, Refusal};
 use crate::vocabulary::{Action, DoorKind, Origin};
-use crate::world::{Version, World};
+use crate::world::{Version, WorkloadView, World};
 
 impl Step<'_> {
     /// Asks everything about the final object.
@@ -56,6 +57,10 @@ impl Step<'_> {
                 let old = old.and_then(object_of);
                 let new = after.as_ref().and_then(object_of);
                 let action = action_of_object(request);
+                let scales = |object: &Object| object.scales.clone();
+                if let Some(scales) = new.and_then(scales).filter(|new| old.and_then(scales).as_ref() != Some(new)) {
+                    self.judge_scales(evaluation, &scales)?;
+                }
                 let doors = match self.review.operation {
                     // What stands behind a door may change without its name: subjects of a binding, the queue of a queue.
                     Operation::Update if !changes.is_bookkeeping() => all_doors(old, new),
@@ -131,6 +136,10 @@ impl Step<'_> {
         if !self.attribution.unquestioned {
             questions.request(action, workload.clone(), self.request_subject(), self.who_may());
             questions.doors(self.doors_of_metadata());
+            if matches!(self.review.operation, Operation::Create | Operation::Update) {
+                questions
+                    .doors(facts.doors.iter().filter(|door| old.is_none_or(|old| !old.doors.contains(*door))).cloned());
+            }
             if action != Action::Delete {
                 let root_claims = self.root_claims(facts);
                 questions.uses(&workload, facts, old, &root_claims, &self.names());
@@ -213,13 +222,14 @@ impl Step<'_> {
     /// Exec and its like carry options without labels: the pod is looked up.
     pub(super) fn judge_access(&self, evaluation: &mut Evaluation, action: Action) -> Judging {
         let target = stored_target(self.review, &self.snapshot.cluster);
-        let facts = match target.map(|target| extract(&stored_kind(target), &target.object)) {
-            Some(Ok(Facts::Workload(facts))) => facts,
-            // In a team namespace nobody reaches a pod of which nobody knows whose it is and what it mounts; a Service may
-            // lead to any of them.
-            Some(_) | None if self.team.is_some() && action != Action::Evict => return Err(self.unknown_target()),
-            Some(_) | None => Workload::unknown(),
-        };
+        let facts =
+            match target.map(|target| extract(&self.snapshot.config.kinds, &stored_kind(target), &target.object)) {
+                Some(Ok(Facts::Workload(facts))) => facts,
+                // In a team namespace nobody reaches a pod of which nobody knows whose it is and what it mounts; a Service may
+                // lead to any of them.
+                Some(_) | None if self.team.is_some() && action != Action::Evict => return Err(self.unknown_target()),
+                Some(_) | None => Workload::unknown(),
+            };
         let labels = labels(target.map(|target| &target.object))?;
         let mut world = self.world();
         let workload = self.workload(&mut world, &facts, &labels, Version::New);
@@ -238,9 +248,11 @@ impl Step<'_> {
                 None => self.judge_object(evaluation, Action::Scale, &Changes::default(), Vec::new()),
             };
         };
-        let scaled = with_replicas(&target.object, &self.review.resource.resource, replicas);
+        let resource = &self.review.resource;
+        let field = self.snapshot.config.kinds.scaled_field(&resource.group, &resource.resource);
+        let scaled = with_replicas(&target.object, &field, replicas);
         let kind = stored_kind(target);
-        let read = |object: &Value| match extract(&kind, object) {
+        let read = |object: &Value| match extract(&self.snapshot.config.kinds, &kind, object) {
             Ok(Facts::Workload(facts)) => Ok(facts),
             Ok(Facts::Object(_)) => Err(self.unknown_target()),
             Err(error) => Err(malformed(&error.to_string())),
@@ -258,6 +270,37 @@ impl Step<'_> {
         self.reserve_scale(evaluation, target, &new, &old)?;
         evaluation.workload = Some(new);
         Ok(())
+    }
+
+    /// Whoever writes an autoscaler scales its target: asked as that, and refused if it may ask for more than the target can
+    /// ever hold. Without a target nothing is known; each of its steps is judged when it takes it.
+    fn judge_scales(&self, evaluation: &mut Evaluation, scales: &Scales) -> Judging {
+        let kinds = &self.snapshot.config.kinds;
+        let Scales { group, kind, name, most } = scales;
+        let namespace = self.review.namespace.as_deref().unwrap_or_default();
+        let target = self.snapshot.cluster.named(group, kind, namespace, name);
+        let (Some(target), Some(team)) = (target, &self.team) else { return Ok(()) };
+        let grown = with_replicas(&target.object, &kinds.scaled_field_of(group, kind), Value::from(*most));
+        let Ok(Facts::Workload(facts)) = extract(kinds, &stored_kind(target), &grown) else { return Ok(()) };
+        let stamp = target.meta.stamp.as_deref().and_then(Submitter::parse);
+        let owner = stamp.filter(|stamp| stamp.team == team.name).and_then(|stamp| stamp.person);
+        let labels = labels_or_none(Some(&target.object));
+        let mut world = self.world();
+        let workload = world.workload(&WorkloadView {
+            facts: &facts,
+            group,
+            kind,
+            name,
+            class: facts.class,
+            owner: owner.as_deref(),
+            labels: &labels,
+            version: Version::New,
+        });
+        let mut questions = Questions::new(&mut world, self.attribution, self.base(None, None));
+        let whose = owner.map(|owner| format!("it is {owner}'s; ask them, or a lead of the team"));
+        questions.request(Action::Scale, workload, format!("{kind} `{name}`, which it scales"), whose);
+        self.decide(evaluation, questions.into_asked(), world)?;
+        can_ever_fit(&facts, team)
     }
 
     pub(super) fn decide(
@@ -296,11 +339,9 @@ fn action_of_object(request: Request) -> Action {
 }
 
 /// The scaled object: each kind's `scale` subresource names one field (CRD `specReplicasPath`).
-pub(super) fn with_replicas(object: &Value, plural: &str, replicas: Value) -> Value {
+pub(super) fn with_replicas(object: &Value, field: &[String], replicas: Value) -> Value {
     let mut builder = PatchBuilder::new(object.clone());
-    match plural {
-        "pytorchjobs" => builder.set(&["spec", "pytorchReplicaSpecs", "Worker", "replicas"], replicas),
-        _ => builder.set(&["spec", "replicas"], replicas),
-    }
+    let field: Vec<&str> = field.iter().map(String::as_str).collect();
+    builder.set(&field, replicas);
     builder.finish().0
 }

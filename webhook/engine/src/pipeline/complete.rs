@@ -5,20 +5,23 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Evaluation;
-use super::step::{Judging, Step};
+use super::step::{Judging, Step, workload_of};
 use super::words::malformed;
 use crate::attribution::{Note, Principal, Root, is_main_resource};
+use crate::changes::Changes;
+use crate::facts::kinds::Kind;
 use crate::facts::{Facts, PodTemplate, Workload};
 use crate::json;
 use crate::judge::judge;
 use crate::mutation::{self, Ids, Offer};
 use crate::patch::PatchBuilder;
+use crate::placed::Placed;
 use crate::questions::Questions;
 use crate::review::Operation;
 use crate::stamp::Submitter;
 use crate::team::{Person, QuotaMode, Team};
 use crate::verdict::Refusal;
-use crate::vocabulary::{Action, Class, Origin, VolumeKind};
+use crate::vocabulary::{Action, Change, Class, Origin, VolumeKind};
 use crate::world::{Declared, MountedVolume, Version};
 
 impl Step<'_> {
@@ -31,8 +34,7 @@ impl Step<'_> {
         let mut builder = PatchBuilder::new(object.clone());
         match self.review.operation {
             Operation::Create => self.complete(evaluation, &mut builder, object, team)?,
-            Operation::Update if !self.is_between() => self.put_back(&mut builder, team),
-            Operation::Update => self.correct(&mut builder),
+            Operation::Update => self.keep(&mut builder, object, team),
             Operation::Delete | Operation::Connect => {}
         }
         let (patched, operations) = builder.finish();
@@ -48,14 +50,43 @@ impl Step<'_> {
         by_operator && has_owner && !self.is_pod()
     }
 
-    pub(super) fn put_back(&self, builder: &mut PatchBuilder, team: &Team) {
+    /// An UPDATE: what is the gate's stays as it was, and the queue's placement is noted.
+    fn keep(&self, builder: &mut PatchBuilder, object: &Value, team: &Team) {
         let Some(old) = &self.review.old_object else { return };
-        match &self.attribution.stamp {
-            Some(stamp) if self.attribution.notes.contains(&Note::Rewritten) => {
-                mutation::put_back(builder, &mutation::rewritten(old, stamp), team);
+        let placed = self.placed_by(old, object);
+        if self.is_between() {
+            self.correct(builder);
+            if let Some(placed) = placed {
+                mutation::note_placement(builder, &placed);
             }
-            Some(_) | None => mutation::put_back(builder, old, team),
+            return;
         }
+        let mut old = old.clone();
+        if let (Some(stamp), true) = (&self.attribution.stamp, self.attribution.notes.contains(&Note::Rewritten)) {
+            old = mutation::rewritten(&old, stamp);
+        }
+        if let Some(placed) = placed {
+            old = mutation::placed(&old, &placed);
+        }
+        let by_part = matches!(self.attribution.actor, Principal::Component { .. });
+        mutation::put_back(builder, &old, team, by_part);
+    }
+
+    /// The note of where the queue has put it, where that changes: what it adds to where pods may land, so that those pods are not taken for the submitter's wish. A queue
+    /// compares templates and never the metadata of the object, so that it may be noted on what stands in between, too.
+    fn placed_by(&self, old: &Value, object: &Value) -> Option<Placed> {
+        if self.is_pod() {
+            return None;
+        }
+        if !self.attribution.places {
+            // Whoever moves it goes on from where the queue has put it: from then on it is their wish, values included.
+            let moved = || Changes::between(old, object).set.contains(&Change::Placement);
+            return (!Placed::of(old).is_empty() && moved()).then(Placed::default);
+        }
+        let Ok(Facts::Workload(new)) = self.facts(object) else { return None };
+        let before = self.facts_of_old(old);
+        let before = before.as_ref().and_then(workload_of).cloned().unwrap_or_else(Workload::unknown);
+        Some(Placed::after(Placed::of(old), &before, &new))
     }
 
     pub(super) fn complete(
@@ -78,6 +109,9 @@ impl Step<'_> {
         let given = self.given(facts, team, stamp);
         mutation::stamp(builder, stamp, team, Some(self.class(facts)), given.charges);
         self.queue(builder, team, given.queues);
+        if given.assumes && self.attribution.root == Root::Itself {
+            self.complete_templates(builder, team);
+        }
         if self.is_pod() {
             self.complete_pod(evaluation, builder, facts, team, stamp, &given);
         }
@@ -105,10 +139,23 @@ impl Step<'_> {
         }
     }
 
+    /// What an operator must find in the root already, because it hands out rights by it.
+    fn complete_templates(&self, builder: &mut PatchBuilder, team: &Team) {
+        let kind = self.snapshot.config.kinds.named(&self.review.kind.group, &self.review.kind.kind);
+        for template in kind.into_iter().flat_map(Kind::service_accounts) {
+            let template: Vec<&str> = template.iter().map(String::as_str).collect();
+            if json::walk(builder.object(), &template).is_some() {
+                mutation::service_account(builder, &template, team.default_service_account());
+            }
+        }
+    }
+
     pub(super) fn queue(&self, builder: &mut PatchBuilder, team: &Team, permitted: bool) {
+        let kinds = &self.snapshot.config.kinds;
         let queue = match &self.attribution.root {
+            Root::Itself if !kinds.labels_queue(&self.review.kind.group, &self.review.kind.kind) => None,
             Root::Itself => team.spec.queue.as_deref(),
-            Root::Stored(root) => mutation::queue_of_child(&root.object, team),
+            Root::Stored(root) => mutation::queue_of_child(&root.object, team, kinds),
         };
         if let (Some(queue), true) = (queue, permitted) {
             mutation::enqueue(builder, queue, team.spec.priority_classes.first().map(String::as_str));
@@ -156,7 +203,7 @@ impl Step<'_> {
             live_as(builder, template, ids, person, home);
         }
         if given.assumes {
-            mutation::service_account(builder, team.default_service_account());
+            mutation::service_account(builder, &[], team.default_service_account());
         }
         mutation::hide_gpus(builder, template);
     }

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::Evaluation;
 use super::step::{Judging, Step, labels_or_none};
-use crate::amounts::{Amounts, is_accelerator};
+use super::words::as_it_asks;
+use crate::amounts::{Amounts, ResourceName, is_accelerator};
 use crate::attribution::Root;
 use crate::cluster::{Meta, StoredObject};
 use crate::facts::{Bound, Workload};
@@ -14,7 +15,7 @@ use crate::json;
 use crate::judge::{Judged, judge};
 use crate::questions::Questions;
 use crate::quota::{Adds, Entry, HeldPod, Reservation, Usage};
-use crate::team::{QuotaMode, Team};
+use crate::team::{Limits, QuotaMode, Team};
 use crate::verdict::{ReasonCode, Refusal};
 use crate::world::Version;
 
@@ -24,11 +25,12 @@ impl Step<'_> {
         let Some(team) = self.team.clone() else { return Ok(()) };
         let is_new = |new: &Amounts, old: Option<&Amounts>| old.is_none_or(|old| !new.fits_within(old));
         let old_ceiling = old.map(|old| &old.demand.ceiling);
-        if old_ceiling != Some(&facts.demand.ceiling) {
-            can_ever_fit(facts, &team)?;
-        }
-        if team.quota_mode() == QuotaMode::Kueue {
-            return Ok(());
+        let is_another = old_ceiling != Some(&facts.demand.ceiling);
+        match team.quota_mode() {
+            QuotaMode::Kueue if is_another => return self.ask_the_queue(evaluation, facts, old, &team),
+            QuotaMode::Kueue => return Ok(()),
+            QuotaMode::Ledger if is_another => can_ever_fit(facts, &team)?,
+            QuotaMode::Ledger => {}
         }
         if let Some(warning) = surge_warning(facts, &team).filter(|_| old.is_none()) {
             evaluation.warnings.push(warning);
@@ -75,12 +77,15 @@ impl Step<'_> {
     ) -> Judging {
         let Some(team) = &self.team else { return Ok(()) };
         if old.demand.ceiling != new.demand.ceiling {
-            can_ever_fit(new, team)?;
+            match team.quota_mode() {
+                QuotaMode::Ledger => can_ever_fit(new, team)?,
+                QuotaMode::Kueue => self.ask_the_queue(evaluation, new, Some(old), team)?,
+            }
         }
         let floor = counted(&new.demand.floor, team);
         let grows = !floor.fits_within(&counted(&old.demand.floor, team));
         // An owner above reserves already.
-        let is_holder = self.attribution.chain.iter().skip(1).all(|owner| !reserves(&owner.meta.kind));
+        let is_holder = self.attribution.chain.iter().skip(1).all(|owner| !self.reserves(&owner.meta));
         if grows && is_holder && team.quota_mode() == QuotaMode::Ledger {
             let entry = Entry { estimated: new.demand.estimated, ..self.entry_of(&target.meta, new) };
             // A `Scale` does not say which generation its object will be of.
@@ -98,7 +103,12 @@ impl Step<'_> {
         let own = self.meta(self.review.object.as_ref());
         let itself = |owner: &Meta| owner.kind == own.kind && owner.name == own.name && owner.group == own.group;
         let owners = self.attribution.chain.iter().filter(|owner| !itself(&owner.meta));
-        owners.rev().find(|owner| reserves(&owner.meta.kind)).cloned()
+        owners.rev().find(|owner| self.reserves(&owner.meta)).cloned()
+    }
+
+    /// CronJobs and their like reserve nothing: each Job does.
+    fn reserves(&self, owner: &Meta) -> bool {
+        self.snapshot.config.kinds.reserves(&owner.group, &owner.kind)
     }
 
     pub(super) fn entry_of(&self, meta: &Meta, facts: &Workload) -> Entry {
@@ -116,13 +126,18 @@ impl Step<'_> {
     }
 
     /// The `consume` questions, with sums from one copy of the ledger.
-    pub(super) fn ask_for(&self, facts: &Workload, usages: &[Usage], team: &Team) -> Vec<Judged> {
+    pub(super) fn ask_for(
+        &self,
+        facts: &Workload,
+        usages: &[Usage],
+        limits: &dyn Fn(&ResourceName) -> Limits,
+    ) -> Vec<Judged> {
         let labels = labels_or_none(self.review.object.as_ref());
         let mut world = self.world();
         let workload = self.workload(&mut world, facts, &labels, Version::New);
         let mut questions = Questions::new(&mut world, self.attribution, self.base(None, None));
         for usage in usages {
-            questions.consume(&workload, usage, team.limits(&usage.resource));
+            questions.consume(&workload, usage, limits(&usage.resource));
         }
         let asked = questions.into_asked();
         let policies = &self.snapshot.policies;
@@ -132,11 +147,6 @@ impl Step<'_> {
             Err(_) => asked.into_iter().map(|asked| judge(asked, policies, &cedar_policy::Entities::empty())).collect(),
         }
     }
-}
-
-/// CronJobs and their like reserve nothing: each Job does. Parents that only group others do not run pods.
-pub(crate) fn reserves(kind: &str) -> bool {
-    !kind.ends_with("CronJob")
 }
 
 /// Of what is asked, what the ledger counts: every accelerator, and whatever else the team's quota lists.
@@ -149,28 +159,21 @@ pub(crate) fn counted(amounts: &Amounts, team: &Team) -> Amounts {
 }
 
 pub(super) fn can_ever_fit(facts: &Workload, team: &Team) -> Judging {
-    let refuse = |message: String, hint: String| {
-        Err(Refusal { reason: ReasonCode::CannotFit, message, hint: Some(hint), policy: None })
-    };
     match &facts.demand.ceiling {
-        Bound::Unbounded { hint } => refuse("it may grow without bound".to_owned(), hint.clone()),
+        Bound::Unbounded { problem, hint } => Err(cannot_fit(problem.clone(), hint)),
         Bound::AtMost(most) => {
             let over = counted(most, team);
             let over = over.iter().find(|(resource, amount)| *amount > team.limits(resource).ceiling);
             let Some((resource, amount)) = over else { return Ok(()) };
             let ceiling = team.limits(resource).ceiling;
-            let floor = facts.demand.floor.get(resource.as_str());
-            let how = match floor < amount {
-                true => format!("it starts with {floor} and may grow to {amount} {resource}"),
-                false => format!("it asks for {amount} {resource}"),
-            };
-            let hint = match floor < amount {
-                true => "lower its maximum (maxReplicas, maxReplicaCount), which is what counts here",
-                false => "ask for fewer",
-            };
-            refuse(format!("{how}, and {} may never hold more than {ceiling}", team.name), hint.to_owned())
+            let (how, hint) = as_it_asks(facts, resource, amount);
+            Err(cannot_fit(format!("{how}, and {} may never hold more than {ceiling}", team.name), hint))
         }
     }
+}
+
+pub(super) fn cannot_fit(message: String, hint: &str) -> Refusal {
+    Refusal { reason: ReasonCode::CannotFit, message, hint: Some(hint.to_owned()), policy: None }
 }
 
 pub(super) fn surge_warning(facts: &Workload, team: &Team) -> Option<String> {
@@ -181,8 +184,9 @@ pub(super) fn surge_warning(facts: &Workload, team: &Team) -> Option<String> {
         .iter()
         .find(|(resource, amount)| surge.get(resource.as_str()) > 0 && *amount > team.limits(resource).ceiling)?;
     Some(format!(
-        "a rolling update would need {amount} {resource} and {} may hold {}: set maxSurge: 0, or strategy Recreate",
+        "a rolling update would need {amount} {resource} and {} may hold {}: {}",
         team.name,
-        team.limits(resource).ceiling
+        team.limits(resource).ceiling,
+        facts.demand.surge_hint
     ))
 }

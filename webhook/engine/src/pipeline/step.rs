@@ -32,7 +32,7 @@ pub(super) struct Step<'a> {
 pub(super) type Judging = Result<(), Refusal>;
 impl Step<'_> {
     pub(super) fn facts(&self, object: &Value) -> Result<Facts, Refusal> {
-        match extract(&self.review.kind_ref(), object) {
+        match extract(&self.snapshot.config.kinds, &self.review.kind_ref(), object) {
             Ok(Facts::Workload(workload)) if things(&workload) > MAX_THINGS => Err(malformed(&format!(
                 "it has more than {MAX_THINGS} containers, volumes and mounts, which is more than can be judged in time"
             ))),
@@ -45,7 +45,7 @@ impl Step<'_> {
 
     /// An old object that cannot be read counts as nothing: then everything is new, and asked about.
     pub(super) fn facts_of_old(&self, old: &Value) -> Option<Facts> {
-        extract(&self.review.kind_ref(), old).ok()
+        extract(&self.snapshot.config.kinds, &self.review.kind_ref(), old).ok()
     }
 
     pub(super) fn is_pod(&self) -> bool {
@@ -92,7 +92,7 @@ impl Step<'_> {
         if let (Some(class), Some(_)) = (mutation::label(&root.object, stamp::CLASS), &root.meta.stamp) {
             return Class::of_id(class).unwrap_or(Class::Other);
         }
-        match extract(&stored_kind(root), &root.object) {
+        match extract(&self.snapshot.config.kinds, &stored_kind(root), &root.object) {
             Ok(Facts::Workload(root)) => root.class,
             Ok(Facts::Object(_)) | Err(_) => Class::Other,
         }
@@ -142,13 +142,15 @@ impl Step<'_> {
 
     /// Claims that come with the root: a StatefulSet's own, and the home that a Space makes.
     pub(super) fn root_claims<'f>(&'f self, facts: &'f Workload) -> impl Fn(&str) -> bool + 'f {
-        let (kind, name) = match &self.attribution.root {
-            Root::Itself => (self.review.kind.kind.clone(), self.review.display_name()),
-            Root::Stored(root) => (root.meta.kind.clone(), root.meta.name.clone()),
+        let (group, kind, name) = match &self.attribution.root {
+            Root::Itself => (self.review.kind.group.clone(), self.review.kind.kind.clone(), self.review.display_name()),
+            Root::Stored(root) => (root.meta.group.clone(), root.meta.kind.clone(), root.meta.name.clone()),
         };
+        // A kind may make StatefulSets of its own, whose names have an ordinal already.
+        let makes_sets = self.snapshot.config.kinds.named(&group, &kind).is_some();
         let templates: Vec<String> = match &self.attribution.root {
             Root::Itself => facts.claim_templates.iter().cloned().collect(),
-            Root::Stored(root) => match extract(&stored_kind(root), &root.object) {
+            Root::Stored(root) => match extract(&self.snapshot.config.kinds, &stored_kind(root), &root.object) {
                 Ok(Facts::Workload(root)) => root.claim_templates.into_iter().collect(),
                 Ok(Facts::Object(_)) | Err(_) => Vec::new(),
             },
@@ -156,9 +158,12 @@ impl Step<'_> {
         move |claim: &str| {
             // A template's own name is no claim: a pod that names it means somebody else's.
             let of_set = |template: &String| {
-                claim
-                    .strip_prefix(&format!("{template}-{name}-"))
-                    .is_some_and(|ordinal| !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit()))
+                let is_ordinal = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+                claim.strip_prefix(&format!("{template}-{name}-")).is_some_and(|rest| {
+                    is_ordinal(rest)
+                        || (makes_sets
+                            && rest.split_once('-').is_some_and(|(set, pod)| is_ordinal(set) && is_ordinal(pod)))
+                })
             };
             (kind == "Workspace" && claim == format!("workspace-{name}-pvc"))
                 || templates.iter().any(of_set)

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::amounts::ResourceName;
 use crate::attribution::AttributionError;
+use crate::facts::Workload;
+use crate::queues::Capacity;
 use crate::quota::{Ledger, Usage};
 use crate::record::{Line, Revisions, Who};
 use crate::review::Review;
@@ -33,6 +36,50 @@ pub(super) fn over_ceiling(usage: &Usage, team: &Team) -> Refusal {
         hint: Some("wait for a job to end, or ask for fewer".to_owned()),
         policy: None,
     }
+}
+
+/// How much a workload asks of a resource, and what its author could do about it.
+pub(super) fn as_it_asks(facts: &Workload, resource: &ResourceName, amount: u64) -> (String, &'static str) {
+    let floor = facts.demand.floor.get(resource.as_str());
+    let grows = floor < amount && !facts.suspended && facts.demand.reserves;
+    match grows {
+        true => (
+            format!("it starts with {floor} and may grow to {amount} {resource}"),
+            "lower its maximum (maxReplicas, maxReplicaCount), which is what counts here",
+        ),
+        false => (format!("it asks for {amount} {resource}"), "ask for fewer"),
+    }
+}
+
+/// What a queue could give at most, and where that comes from.
+pub(super) fn never_given(queue: &str, resource: &ResourceName, capacity: &Capacity<'_>) -> String {
+    let name = resource.as_str();
+    let (nominal, most) = (capacity.nominal(name), capacity.most(name));
+    let cluster_queue = capacity.cluster_queue();
+    match (most, most.saturating_sub(nominal)) {
+        (0, _) => format!("queue `{queue}` (ClusterQueue `{cluster_queue}`) has none of it"),
+        (_, 0) => format!(
+            "queue `{queue}` never gives more than {most} (ClusterQueue `{cluster_queue}`: nominal {nominal}, nothing to borrow)"
+        ),
+        (_, borrowed) => format!(
+            "queue `{queue}` never gives more than {most} (ClusterQueue `{cluster_queue}`: nominal {nominal}, and {borrowed} to borrow)"
+        ),
+    }
+}
+
+/// Several flavors together would do, and one does not.
+pub(super) fn too_large_for_a_flavor(
+    queue: &str,
+    resource: &ResourceName,
+    asked: u64,
+    (flavor, most): (&str, u64),
+    capacity: &Capacity<'_>,
+) -> String {
+    format!(
+        "its pods ask for {asked} {resource} of one kind of node, and queue `{queue}` (ClusterQueue `{}`) never gives more than \
+         {most} of one (`{flavor}`)",
+        capacity.cluster_queue()
+    )
 }
 
 /// Who holds it: used, limit and the three largest holders, for each resource that was asked.

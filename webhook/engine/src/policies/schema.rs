@@ -7,7 +7,8 @@ use cedar_policy::{Entities, Schema, SchemaFragment};
 
 use super::values::ActionUids;
 use crate::vocabulary::{
-    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday,
+    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, QuotaMode, VolumeKind,
+    Weekday,
 };
 
 /// Every enum entity type with its members, as this version knows them.
@@ -17,7 +18,19 @@ fn vocabulary() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
             BTreeMap::from([$(($list::TYPE, $list::ALL.iter().map(|member| member.id()).collect())),+])
         };
     }
-    lists!(Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday)
+    lists!(
+        Change,
+        Class,
+        ComponentKind,
+        ContainerKind,
+        Control,
+        DoorKind,
+        Level,
+        Origin,
+        QuotaMode,
+        VolumeKind,
+        Weekday
+    )
 }
 
 /// What keeps this schema from being used, in sentences.

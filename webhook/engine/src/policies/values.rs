@@ -7,7 +7,8 @@ use cedar_policy::{Context, Entity, EntityId, EntityTypeName, EntityUid, Restric
 use jiff::Timestamp;
 
 use crate::vocabulary::{
-    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday,
+    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, QuotaMode, VolumeKind,
+    Weekday,
 };
 
 /// Declares the entity types of the schema beside the enums of the vocabulary.
@@ -89,7 +90,20 @@ macro_rules! members {
     )+};
 }
 
-members!(Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday);
+members!(
+    Action,
+    Change,
+    Class,
+    ComponentKind,
+    ContainerKind,
+    Control,
+    DoorKind,
+    Level,
+    Origin,
+    QuotaMode,
+    VolumeKind,
+    Weekday
+);
 
 /// The entity of each action.
 #[derive(Debug, Clone)]
@@ -190,6 +204,7 @@ mod tests {
             "DoorKind",
             "Level",
             "Origin",
+            "QuotaMode",
             "VolumeKind",
             "Weekday",
         ];

@@ -25,8 +25,8 @@ pub struct Memory {
     departed: BTreeSet<String>,
     /// The fence that was last seen, and what this replica knew then.
     seen: Option<(u64, Revision)>,
-    /// The fence that this replica means to move, and to what: until that is written it still has to be.
-    claimed: Option<(u64, Revision)>,
+    /// What this replica meant to write over which fence: it may have been written or not, whatever was heard of it.
+    claims: Vec<(u64, Revision)>,
     /// Which ledger is settling, and since when this replica has seen it do so.
     settling: Option<(String, Elapsed)>,
 }
@@ -172,28 +172,39 @@ impl Memory {
     /// fence, or if it has just begun and read them a moment ago; and for older if the fence has moved under it. Two that both
     /// take themselves for newer agree once the slower has read what the faster has.
     pub(super) fn standing(&mut self, fence: Option<&Fence>, mine: &Revision) -> Standing {
-        let seen = self.seen.take();
         let number = fence.map_or(0, |fence| fence.number);
-        self.seen = Some((number, mine.clone()));
-        let Some(fence) = fence else { return Standing::Newer(mine.fence(1)) };
-        let newer = Standing::Newer(mine.fence(number.saturating_add(1)));
+        self.claims.retain(|(over, _)| over.saturating_add(1) >= number);
+        let seen = self.seen.replace((number, mine.clone())).map(|(_, before)| before);
+        let Some(fence) = fence.filter(|fence| !self.knows_more(fence, seen.as_ref(), mine)) else {
+            self.claims.retain(|claim| *claim != (number, mine.clone()));
+            self.claims.push((number, mine.clone()));
+            return Standing::Newer(mine.fence(number.saturating_add(1)));
+        };
+        match fence.is_of(mine) && fence.generation == mine.generation {
+            true => Standing::Current,
+            false => Standing::Older,
+        }
+    }
+
+    /// Whether this replica knows more than whoever wrote the fence.
+    fn knows_more(&self, fence: &Fence, seen: Option<&Revision>, mine: &Revision) -> bool {
         if fence.team == mine.team && fence.generation > mine.generation {
-            return Standing::Older;
+            return false;
         }
-        if fence.team == mine.team && fence.policies == mine.policies {
-            return if fence.generation == mine.generation { Standing::Current } else { newer };
+        if fence.is_of(mine) {
+            return fence.generation < mine.generation;
         }
-        let has_changed = |before: &Revision| before.policies != mine.policies || before.team != mine.team;
-        let is_claimed = |(claimed, by): &(u64, Revision)| *claimed == number && !has_changed(by);
-        match seen {
-            Some((_, before)) if !has_changed(&before) && !self.claimed.as_ref().is_some_and(is_claimed) => {
-                Standing::Older
-            }
-            Some(_) | None => {
-                self.claimed = Some((number, mine.clone()));
-                newer
-            }
-        }
+        let is_same = |by: &Revision| by.policies == mine.policies && by.team == mine.team;
+        let own = self.claims.iter().find(|(over, by)| over.saturating_add(1) == fence.number && fence.is_of(by));
+        let is_claimed = self.claims.iter().any(|(over, by)| *over == fence.number && is_same(by));
+        let before = own.map(|(_, by)| by).or(seen);
+        is_claimed || !before.is_some_and(is_same)
+    }
+}
+
+impl Fence {
+    fn is_of(&self, by: &Revision) -> bool {
+        self.team == by.team && self.policies == by.policies
     }
 }
 

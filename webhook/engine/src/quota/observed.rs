@@ -10,8 +10,9 @@ use super::{Adds, Entry, HeldPod, Ledger, Reservation};
 use crate::amounts::Amounts;
 use crate::cluster::{Cluster, Meta, StoredObject, is_finished};
 use crate::facts::class_of;
+use crate::facts::kinds::Kinds;
 use crate::mutation::label;
-use crate::pipeline::{counted, reserves};
+use crate::pipeline::counted;
 use crate::stamp::{self, Submitter};
 use crate::team::Team;
 use crate::vocabulary::Class;
@@ -21,6 +22,7 @@ use crate::vocabulary::Class;
 pub struct Observed<'a> {
     pub cluster: &'a Cluster,
     pub team: &'a Team,
+    pub kinds: &'a Kinds,
 }
 
 /// Owners between a pod and its root; more is a loop.
@@ -38,9 +40,10 @@ impl View for Observed<'_> {
 
     fn root(&self, uid: &str) -> RootSight {
         match self.cluster.of_uid(uid) {
-            Some(root) if self.is_ours(root) => {
-                RootSight::Stands { floor: counted(root.holds(), self.team), generation: root.meta.generation }
-            }
+            Some(root) if self.is_ours(root) => RootSight::Stands {
+                floor: counted(root.holds(self.kinds), self.team),
+                generation: root.meta.generation,
+            },
             Some(_) => RootSight::Over,
             None if self.cluster.has_departed(uid) => RootSight::Over,
             None => RootSight::Unknown,
@@ -63,8 +66,12 @@ impl<'a> Observed<'a> {
         self.team.spec.namespaces.contains(&stored.meta.namespace)
     }
 
+    fn reserves(&self, stored: &StoredObject) -> bool {
+        self.kinds.reserves(&stored.meta.group, &stored.meta.kind)
+    }
+
     fn stray(&self, pod: &StoredObject, ledger: &Ledger) -> Option<Stray> {
-        let amounts = counted(pod.holds(), self.team);
+        let amounts = counted(pod.holds(self.kinds), self.team);
         if amounts.is_empty() {
             return None;
         }
@@ -87,7 +94,7 @@ impl<'a> Observed<'a> {
         for _ in 0..MOST_OWNERS {
             let owner = at.meta.controller().and_then(|owner| self.cluster.of_uid(&owner.uid));
             let Some(owner) = owner else { break };
-            if reserves(&owner.meta.kind) {
+            if self.reserves(owner) {
                 root = owner;
             }
             at = owner;
@@ -98,7 +105,8 @@ impl<'a> Observed<'a> {
     /// The stamps are believed as far as caps for each person and the text of a refusal go, and no further.
     fn entry(&self, root: &StoredObject, pod: &StoredObject) -> Entry {
         let stamp = [root, pod].into_iter().find_map(|stored| Submitter::parse(stored.meta.stamp.as_deref()?));
-        let class = label(&pod.object, stamp::CLASS).and_then(Class::of_id).unwrap_or_else(|| class_of(root));
+        let class =
+            label(&pod.object, stamp::CLASS).and_then(Class::of_id).unwrap_or_else(|| class_of(self.kinds, root));
         Entry {
             group: root.meta.group.clone(),
             person: stamp.filter(|stamp| stamp.team == self.team.name).and_then(|stamp| stamp.person),
@@ -108,9 +116,9 @@ impl<'a> Observed<'a> {
 }
 
 /// What a stored object needs of its team's quota.
-pub fn needs(object: Value, team: &Team) -> Amounts {
+pub fn needs(object: Value, team: &Team, kinds: &Kinds) -> Amounts {
     let meta = Meta::read(&object, None);
-    counted(StoredObject::new(meta, object).holds(), team)
+    counted(StoredObject::new(meta, object).holds(kinds), team)
 }
 
 /// A ledger made from what is stored, for one that was lost: every pod that runs, and for every root what it needs now.
@@ -128,10 +136,10 @@ pub fn complete(ledger: &mut Ledger, observed: &Observed<'_>) {
         ledger.add(&stray.reservation);
     }
     let roots = observed.cluster.objects().filter(|stored| {
-        !is_pod(stored) && observed.is_ours(stored) && reserves(&stored.meta.kind) && is_topmost(observed, stored)
+        !is_pod(stored) && observed.is_ours(stored) && observed.reserves(stored) && is_topmost(observed, stored)
     });
     for root in roots {
-        let amounts = counted(root.holds(), observed.team);
+        let amounts = counted(root.holds(observed.kinds), observed.team);
         let kept = ledger.entries.get(&root.meta.uid).map(|entry| &entry.floor);
         if !amounts.fits_within(kept.unwrap_or(&Amounts::default())) {
             let generation = root.meta.generation;

@@ -293,6 +293,14 @@ impl Index {
         }
     }
 
+    /// What teams hold whose work Kueue queues, by name, as people read it.
+    pub fn queued(&self) -> BTreeMap<String, String> {
+        let teams = self.teams.values().map(|seen| &seen.served);
+        teams
+            .filter_map(|team| Some((team.name.clone(), team_object::queued(&team.spec, self.cluster.queues())?)))
+            .collect()
+    }
+
     pub fn report(&self) -> Vec<WatchReport> {
         let report = |(kind, watch): (&KindName, &Watch)| WatchReport {
             kind: kind.clone(),
@@ -325,7 +333,7 @@ impl Index {
             governed: served.governed.clone(),
             conflicts: self.resolved.conflicts.get(&served.name).cloned().unwrap_or_default(),
             unusable: served.unusable.clone(),
-            limit: team_object::limit(&served.spec),
+            limit: team_object::limit(&served.spec, self.cluster.queues()),
         }
     }
 

@@ -1,9 +1,11 @@
-//! What is watched: Kubernetes' own kinds that run pods, and of the installed custom resources every kind that a trusted
-//! controller may act for, since the walk from a pod to its root passes through those.
+//! What is watched: Kubernetes' own kinds that run pods; of the installed custom resources every kind that a trusted
+//! controller may act for, since the walk from a pod to its root passes through those; and Kueue's queues, which say how much
+//! a team whose work is queued could ever have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::config::Config;
+use engine::queues;
 use kube::core::discovery::ApiResource;
 
 /// Group and kind: what tells one watch from another. Versions are views of the same objects.
@@ -71,17 +73,24 @@ pub fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiReso
     }
 }
 
-/// API groups beside the built-in ones whose kinds some controller acts for.
+/// API groups beside the built-in ones whose kinds some controller acts for, or that configuration tells to run pods.
 pub fn custom_groups(config: &Config) -> BTreeSet<String> {
     let own: BTreeSet<&str> = BUILT_IN.iter().map(|(group, ..)| *group).collect();
     let groups = config.controllers.iter().flat_map(|controller| &controller.owners);
     let groups = groups.filter_map(|owner| owner.rsplit_once('/')).map(|(group, _)| group);
-    groups.filter(|group| !own.contains(group)).map(str::to_owned).collect()
+    let configured = config.kinds.iter().map(|kind| kind.group.as_str());
+    groups.chain(configured).filter(|group| !own.contains(group)).map(str::to_owned).collect()
 }
 
-/// Whether a kind of such a group is one that the walk may pass.
+/// Whether a kind is one of Kueue's queues; these are read and never written.
+pub fn is_queue(group: &str, kind: &str) -> bool {
+    group == queues::GROUP && queues::KINDS.contains(&kind)
+}
+
+/// Whether a kind of such a group is one that the walk may pass, or that is scaled.
 pub fn is_owner(config: &Config, group: &str, kind: &str) -> bool {
     config.controllers.iter().any(|controller| controller.acts_for(group, kind))
+        || config.kinds.named(group, kind).is_some()
 }
 
 /// How to reach each kind, by its name and by its plural.
@@ -121,6 +130,7 @@ mod tests {
             "leaderworkerset.x-k8s.io",
             "ray.io",
             "sagemaker.amazonaws.com",
+            "trainer.kubeflow.org",
             "workspace.jupyter.org",
         ];
         assert_eq!(groups, expected.map(str::to_owned).into());

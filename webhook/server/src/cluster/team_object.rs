@@ -1,5 +1,9 @@
 //! The `Team` custom resource: its definition, generated from the types that the engine reads, and its status.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::amounts::{ResourceName, is_accelerator};
+use engine::queues::{Capacity, Queues};
 use engine::team::{API_VERSION, QuotaMode, TeamSpec};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -70,16 +74,65 @@ pub struct Condition {
     pub last_transition_time: Timestamp,
 }
 
-/// The limit as the printer column shows it; a team whose quota Kueue holds says so.
-pub fn limit(spec: &TeamSpec) -> Option<String> {
+/// The limit as the printer column shows it. Of a team whose work Kueue queues, what its queues have, and what they could
+/// borrow.
+pub fn limit(spec: &TeamSpec, queues: &Queues) -> Option<String> {
     let quota = spec.quota.as_ref()?;
     match quota.mode {
-        QuotaMode::Kueue => Some("by Kueue".to_owned()),
+        QuotaMode::Kueue => Some(queued_limit(queued_amounts(spec, queues))),
         QuotaMode::Ledger => {
             let amounts: Vec<String> =
                 quota.limit.iter().map(|(resource, limit)| format!("{resource} {limit}")).collect();
             (!amounts.is_empty()).then(|| amounts.join(", "))
         }
+    }
+}
+
+/// Accelerators that the team's ClusterQueues have given, as Kueue says; those of another team, too, that shares one.
+pub fn queued(spec: &TeamSpec, queues: &Queues) -> Option<String> {
+    if spec.quota.as_ref()?.mode != QuotaMode::Kueue {
+        return None;
+    }
+    let given = queued_amounts(spec, queues).unwrap_or_default().into_iter().filter(|amount| amount.used > 0);
+    let amounts: Vec<String> = given.map(|amount| format!("{} {}", amount.resource, amount.used)).collect();
+    Some(if amounts.is_empty() { "nothing".to_owned() } else { amounts.join(", ") })
+}
+
+/// One accelerator of the queues of a team.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedAmount {
+    pub resource: ResourceName,
+    pub used: u64,
+    pub nominal: u64,
+    /// With all that could be borrowed.
+    pub most: u64,
+}
+
+/// What is behind the LocalQueues of its namespaces, each ClusterQueue once. `None`: nothing is.
+pub fn queued_amounts(spec: &TeamSpec, queues: &Queues) -> Option<Vec<QueuedAmount>> {
+    let behind = spec.namespaces.iter().filter_map(|namespace| queues.behind(namespace, spec.queue.as_ref()?).ok());
+    let by_name: BTreeMap<&str, Capacity<'_>> = behind.map(|found| (found.cluster_queue(), found)).collect();
+    let sum = |of: &dyn Fn(&Capacity<'_>) -> u64| by_name.values().map(of).fold(0, u64::saturating_add);
+    let resources: BTreeSet<&ResourceName> = by_name.values().flat_map(Capacity::resources).collect();
+    let accelerators = resources.into_iter().filter(|resource| is_accelerator(resource.as_str()));
+    let amount = |resource: &ResourceName| QueuedAmount {
+        resource: resource.clone(),
+        used: sum(&|queue| queue.reserved().get(resource.as_str())),
+        nominal: sum(&|queue| queue.nominal(resource.as_str())),
+        most: sum(&|queue| queue.most(resource.as_str())),
+    };
+    (!by_name.is_empty()).then(|| accelerators.map(amount).collect())
+}
+
+fn queued_limit(amounts: Option<Vec<QueuedAmount>>) -> String {
+    let amount = |QueuedAmount { resource, nominal, most, .. }: &QueuedAmount| {
+        let borrowed = if most > nominal { format!(" (up to {most})") } else { String::new() };
+        format!("{resource} {nominal}{borrowed}")
+    };
+    match amounts {
+        None => "by Kueue, no queue".to_owned(),
+        Some(amounts) if amounts.is_empty() => "by Kueue, nothing".to_owned(),
+        Some(amounts) => format!("by Kueue, {}", amounts.iter().map(amount).collect::<Vec<_>>().join(", ")),
     }
 }
 
@@ -193,6 +246,47 @@ mod tests {
     #[test]
     fn the_definition() {
         insta::assert_json_snapshot!(definition());
+    }
+
+    #[test]
+    fn what_a_queued_team_has_and_holds() {
+        let mut cluster = engine::cluster::Cluster::default();
+        let quota = |nominal: &str, most: Value| json!({"name": "nvidia.com/gpu", "nominalQuota": nominal, "borrowingLimit": most});
+        let queue = |name: &str, quota: Value| {
+            json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name},
+                "spec": {"cohortName": "site", "resourceGroups": [{"flavors": [{"name": "p5", "resources": [
+                    quota, {"name": "cpu", "nominalQuota": 4}, {"name": "aws.amazon.com/neuron", "nominalQuota": 0},
+                ]}]}]},
+                "status": {"flavorsReservation": [{"name": "p5", "resources": [
+                    {"name": "nvidia.com/gpu", "total": 6}, {"name": "cpu", "total": 3},
+                ]}]},
+            })
+        };
+        let local = |namespace: &str, queue: &str| {
+            json!({
+                "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue",
+                "metadata": {"name": "q", "namespace": namespace}, "spec": {"clusterQueue": queue},
+            })
+        };
+        let spec: TeamSpec = serde_json::from_value(json!({
+            "namespaces": ["one", "two", "none"], "queue": "q", "quota": {"mode": "kueue"},
+        }))
+        .expect("a spec");
+        let said = |cluster: &engine::cluster::Cluster| {
+            (limit(&spec, cluster.queues()).unwrap_or_default(), queued(&spec, cluster.queues()).unwrap_or_default())
+        };
+        assert_eq!(said(&cluster), ("by Kueue, no queue".to_owned(), "nothing".to_owned()));
+        cluster.insert(queue("a", quota("8", json!(2))));
+        cluster.insert(queue("b", quota("4", json!(0))));
+        // Two namespaces with one queue behind them: it counts once.
+        cluster.insert(local("one", "a"));
+        cluster.insert(local("two", "a"));
+        let a = ("by Kueue, aws.amazon.com/neuron 0, nvidia.com/gpu 8 (up to 10)", "nvidia.com/gpu 6");
+        assert_eq!(said(&cluster), (a.0.to_owned(), a.1.to_owned()));
+        cluster.insert(local("two", "b"));
+        let both = ("by Kueue, aws.amazon.com/neuron 0, nvidia.com/gpu 12 (up to 14)", "nvidia.com/gpu 12");
+        assert_eq!(said(&cluster), (both.0.to_owned(), both.1.to_owned()));
     }
 
     /// What the API server checks of a structural schema, as far as the types could break it.

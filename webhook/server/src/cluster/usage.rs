@@ -1,4 +1,4 @@
-//! Tells each Team what it holds, for `kubectl get teams`. A field manager of its own: the rest of the status is the
+//! Tells each Team what it holds, for `kubectl get teams`: by its ledger, or by what Kueue says of its queue. A field manager of its own: the rest of the status is the
 //! governor's.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,11 @@ pub async fn tell(api_server: ApiServer, ledgers: Arc<KubeLedgers>, state: Arc<S
 fn news(ledgers: &KubeLedgers, state: &State) -> BTreeMap<String, String> {
     let said: BTreeMap<String, Option<String>> =
         state.index().governance().teams.into_iter().map(|team| (team.name, team.status.used)).collect();
-    let used = ledgers.all().into_iter().map(|(team, ledger)| (team, text(ledger)));
+    let mut used: BTreeMap<String, String> =
+        ledgers.all().into_iter().map(|(team, ledger)| (team, text(ledger))).collect();
+    // Whatever a ledger still says of a team that has gone over to Kueue.
+    used.extend(state.index().queued());
+    let used = used.into_iter();
     used.filter(|(team, used)| said.get(team).is_some_and(|said| said.as_ref() != Some(used))).collect()
 }
 

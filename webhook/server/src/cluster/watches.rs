@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use engine::cluster::Cluster;
 use engine::config::Config;
+use engine::queues;
 use futures::{Stream, StreamExt, pin_mut};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, PartialObjectMeta};
-use kube::core::discovery::{ApiResource, Scope, verbs};
+use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
+use kube::core::discovery::{ApiCapabilities, ApiResource, Scope, verbs};
 use kube::core::gvk::GroupVersion;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
@@ -141,7 +143,10 @@ impl Watches {
     }
 
     fn selector(&self, resource: &ApiResource) -> watcher::Config {
-        if resource.group == team_object::GROUP {
+        let is_of_the_cluster = resource.group == team_object::GROUP
+            || resources::is_queue(&resource.group, &resource.kind) && resource.kind != "LocalQueue";
+        // What is in no namespace cannot be selected by one.
+        if is_of_the_cluster {
             return watcher::Config::default();
         }
         watcher::Config::default().fields(&outside(self.config.system_namespaces.iter().map(String::as_str)))
@@ -213,27 +218,75 @@ fn with_type(resource: &ApiResource, mut fields: Map<String, Value>, metadata: &
     Value::Object(fields)
 }
 
-/// Of the groups that controllers own kinds of: what is served, namespaced and can be watched.
+/// Of the groups that controllers own kinds of, and of Kueue's: what is served and can be watched. Not all kinds of a group are
+/// served in the version that it prefers: MPIJob of v2beta1 stands beside PyTorchJob of v1.
 async fn owners(client: &Client, config: &Config) -> kube::Result<Vec<ApiResource>> {
     let wanted = resources::custom_groups(config);
-    let mut found = Vec::new();
-    for group in client.list_api_groups().await?.groups.into_iter().filter(|group| wanted.contains(&group.name)) {
-        let preferred = group.preferred_version.or_else(|| group.versions.into_iter().next());
-        let Some(preferred) = preferred else { continue };
-        found.extend(kinds(client, &GroupVersion::gv(&group.name, &preferred.version), config).await?);
+    let mut found: Vec<ApiResource> = Vec::new();
+    for group in client.list_api_groups().await?.groups {
+        if group.name == queues::GROUP {
+            found.extend(queue_kinds(client).await?);
+        }
+        if !wanted.contains(&group.name) {
+            continue;
+        }
+        let preferred = group.preferred_version.into_iter().map(|version| version.version);
+        let versions: Vec<String> =
+            preferred.chain(group.versions.into_iter().map(|version| version.version)).collect();
+        for (index, version) in versions.iter().enumerate() {
+            if versions.iter().take(index).any(|earlier| earlier == version) {
+                continue;
+            }
+            let kinds = kinds(client, &GroupVersion::gv(&group.name, version), config).await?;
+            found.extend(not_yet(&found, kinds));
+        }
     }
     Ok(found)
+}
+
+/// Of one version, the kinds that no better version serves.
+fn not_yet(found: &[ApiResource], kinds: Vec<ApiResource>) -> Vec<ApiResource> {
+    let is_known = |resource: &ApiResource| found.iter().any(|known| KindName::of(known) == KindName::of(resource));
+    kinds.into_iter().filter(|resource| !is_known(resource)).collect()
 }
 
 async fn kinds(client: &Client, version: &GroupVersion, config: &Config) -> kube::Result<Vec<ApiResource>> {
     let group = discovery::pinned_group(client, version).await?;
     let owners = group.recommended_resources().into_iter().filter(|(resource, capabilities)| {
         capabilities.scope == Scope::Namespaced
-            && capabilities.supports_operation(verbs::LIST)
-            && capabilities.supports_operation(verbs::WATCH)
+            && is_watchable(capabilities)
             && resources::is_owner(config, &resource.group, &resource.kind)
     });
     Ok(owners.map(|(resource, _)| resource).collect())
+}
+
+/// Each in the latest version that is served: the group's versions need not all have it.
+async fn queue_kinds(client: &Client) -> kube::Result<Vec<ApiResource>> {
+    let group = discovery::group(client, queues::GROUP).await?;
+    let queues = group.resources_by_stability().into_iter().filter(|(resource, capabilities)| {
+        is_watchable(capabilities) && resources::is_queue(&resource.group, &resource.kind)
+    });
+    Ok(queues.map(|(resource, _)| resource).collect())
+}
+
+/// All of Kueue's queues, read once; none where Kueue is not installed.
+pub async fn queues(client: &Client) -> kube::Result<Cluster> {
+    let mut cluster = Cluster::default();
+    let resources = match queue_kinds(client).await {
+        Ok(resources) => resources,
+        Err(kube::Error::Discovery(_)) => return Ok(cluster),
+        Err(error) => return Err(error),
+    };
+    for resource in resources {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let listed = api.list(&ListParams::default()).await?.items;
+        listed.into_iter().for_each(|object| cluster.insert(whole(&resource, object)));
+    }
+    Ok(cluster)
+}
+
+fn is_watchable(capabilities: &ApiCapabilities) -> bool {
+    capabilities.supports_operation(verbs::LIST) && capabilities.supports_operation(verbs::WATCH)
 }
 
 #[cfg(test)]
@@ -252,6 +305,17 @@ mod tests {
                 "apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "j", "uid": "u"}, "spec": {"x": [1]}
             })
         );
+    }
+
+    #[test]
+    fn each_kind_is_watched_in_the_best_version_that_serves_it() {
+        let preferred = vec![resources::resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")];
+        let other = vec![
+            resources::resource("kubeflow.org", "v2beta1", "PyTorchJob", "pytorchjobs"),
+            resources::resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
+        ];
+        let added: Vec<_> = not_yet(&preferred, other).into_iter().map(|resource| resource.api_version).collect();
+        assert_eq!(added, ["kubeflow.org/v2beta1"]);
     }
 
     #[test]

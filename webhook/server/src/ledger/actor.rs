@@ -13,8 +13,8 @@ use arc_swap::ArcSwap;
 use engine::cluster::{Cluster, is_finished};
 use engine::pipeline::{Consumption, Evaluation};
 use engine::quota::{
-    Balance, Doubt, Known, Ledger, Memory, Moment, Observed, PodSight, Reservation, Revision, RootSight, Round, Stray,
-    View, Waiter, Why, Word, complete, needs, rebuilt, round,
+    Balance, Doubt, Fence, Known, Ledger, Memory, Moment, Observed, PodSight, Reservation, Revision, RootSight, Round,
+    Stray, View, Waiter, Why, Word, complete, needs, rebuilt, round,
 };
 use engine::review::Review;
 use engine::snapshot::Snapshot;
@@ -168,7 +168,10 @@ impl<S: LedgerStore> Ledgers<S> {
         }
         let (actor, inbox) = mpsc::channel(MOST_WAITERS);
         let shared = Arc::clone(&self.shared);
-        tokio::spawn(Actor { team: team.to_owned(), shared, inbox, memory: Memory::default(), has_known: false }.run());
+        tokio::spawn(
+            Actor { team: team.to_owned(), shared, inbox, memory: Memory::default(), has_known: false, fence: None }
+                .run(),
+        );
         actors.insert(team.to_owned(), actor.clone());
         actor
     }
@@ -230,6 +233,8 @@ struct Actor<S> {
     memory: Memory,
     /// A ledger of this team has been seen: if there is none now, it was lost.
     has_known: bool,
+    /// The last fence that was seen: a ledger that is made anew goes on from it.
+    fence: Option<Fence>,
 }
 
 /// What the last look in the background saw: without news there is nothing to do.
@@ -301,6 +306,7 @@ impl<S: LedgerStore> Actor<S> {
                 Stored::Absent | Stored::Unbuilt(_) => continue,
             };
             self.has_known = true;
+            self.fence.clone_from(&versioned.ledger.fence);
             match self.settled(&versioned).await {
                 Ok(true) => {}
                 Ok(false) => continue,
@@ -350,7 +356,7 @@ impl<S: LedgerStore> Actor<S> {
         let team = snapshot.teams.named(&self.team);
         let observed = team.filter(|_| self.shared.lookup.get().is_some());
         let view = match observed {
-            Some(team) => Seen::Cluster(Observed { cluster: &snapshot.cluster, team }),
+            Some(team) => Seen::Cluster(Observed { cluster: &snapshot.cluster, team, kinds: &snapshot.config.kinds }),
             None => Seen::Nothing,
         };
         let mine = team.and_then(|team| self.shared.revision(team, &snapshot));
@@ -432,7 +438,7 @@ impl<S: LedgerStore> Actor<S> {
     fn learn(&mut self, doubt: &Doubt, object: Value) {
         let snapshot = self.shared.snapshots.load();
         match snapshot.teams.named(&self.team).filter(|_| doubt.kind != "Pod") {
-            Some(team) => self.memory.learn_floor(&doubt.uid, needs(object, team)),
+            Some(team) => self.memory.learn_floor(&doubt.uid, needs(object, team, &snapshot.config.kinds)),
             None => self.memory.learn(&doubt.uid, true, doubt.is_stray),
         }
     }
@@ -447,7 +453,7 @@ impl<S: LedgerStore> Actor<S> {
         let Some(team) = snapshot.teams.named(&self.team) else { return Ok(true) };
         let cluster = self.with_pods_of(team, &snapshot.cluster).await?;
         let mut settled = ledger.clone();
-        complete(&mut settled, &Observed { cluster: &cluster, team });
+        complete(&mut settled, &Observed { cluster: &cluster, team, kinds: &snapshot.config.kinds });
         settled.settling = false;
         self.swap(version, &settled).await?;
         tracing::info!(team = self.team, "its ledger has settled");
@@ -469,9 +475,10 @@ impl<S: LedgerStore> Actor<S> {
             Stored::Built(versioned) => return Ok(Some(versioned.clone())),
         };
         let cluster = self.with_pods_of(team, &snapshot.cluster).await?;
-        let mut ledger = rebuilt(&Observed { cluster: &cluster, team });
+        let mut ledger = rebuilt(&Observed { cluster: &cluster, team, kinds: &snapshot.config.kinds });
         // Where the gate has let nothing in yet, nothing can be under way.
         ledger.settling = self.has_known || team.is_governed();
+        ledger.fence.clone_from(&self.fence);
         if self.swap(version, &ledger).await? == Swap::Done {
             self.shared.counters.built.fetch_add(1, Ordering::Relaxed);
             tracing::info!(

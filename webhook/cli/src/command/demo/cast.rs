@@ -26,11 +26,12 @@ const TEAM_A: &str = "hyperpod-ns-team-a";
 const TEAM_B: &str = "hyperpod-ns-team-b";
 
 /// The names of a manifest that a team would write as its own.
-const TEAM_A_NAMES: [(&str, &str); 4] = [
+const TEAM_A_NAMES: [(&str, &str); 5] = [
     ("gpu-queue", "hyperpod-ns-team-a-localqueue"),
     ("claimName: fsx-claim", "claimName: fsx-pvc-hyperpod-ns-team-a"),
     ("<PLACEHOLDER_MODEL_STORAGE_BUCKET>", "team-a-models"),
     ("<PLACEHOLDER_TLS_CERT_S3_URI>", "s3://team-a-tls/certs"),
+    ("<PLACEHOLDER_L2_CACHE_LOCAL_URL>", "redis://redis:6379"),
 ];
 
 /// In the order in which they happen: usage adds up.

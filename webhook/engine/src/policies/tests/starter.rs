@@ -8,7 +8,7 @@ use crate::vocabulary::{Action, Class, VolumeKind};
 #[test]
 fn starter_policies_load() {
     let policies = starter();
-    assert_eq!(policies.infos().len(), 58);
+    assert_eq!(policies.infos().len(), 84);
     assert_eq!(policies.infos().iter().filter(|info| info.mode == Mode::Warn).count(), 3);
     assert_eq!(policies.infos().iter().filter(|info| info.mode == Mode::Audit).count(), 1);
     assert_eq!(policies.unknown_exemptions(), []);
@@ -18,7 +18,7 @@ fn starter_policies_load() {
 fn examples_load_beside_them() {
     let files = [starter_files(), examples()].concat();
     let policies = Policies::load(&starter_schema(), &files).expect("to load");
-    assert_eq!(policies.infos().len(), starter().infos().len() + 8);
+    assert_eq!(policies.infos().len(), starter().infos().len() + 13);
     assert_eq!(policies.unknown_exemptions(), []);
 }
 

@@ -9,7 +9,8 @@ use super::super::EntityType::{
 };
 use super::super::*;
 use crate::vocabulary::{
-    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, VolumeKind, Weekday,
+    Action, Change, Class, ComponentKind, ContainerKind, Control, DoorKind, Level, Origin, QuotaMode, VolumeKind,
+    Weekday,
 };
 
 type Attributes = Vec<(&'static str, RestrictedExpression)>;
@@ -106,7 +107,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
     let none = || string_set::<String>([]);
     let in_workload = || vec![workload.clone()];
     vec![
-        (team_uid.clone(), vec![("level", entity(Level::Baseline))], vec![]),
+        (team_uid.clone(), vec![("level", entity(Level::Baseline)), ("quotaMode", entity(QuotaMode::Ledger))], vec![]),
         (namespace.clone(), vec![teams()], vec![team_uid.clone()]),
         (
             workload.clone(),
@@ -121,6 +122,9 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 ("pods", long(1)),
                 ("accelerators", long(8)),
                 ("suspended", boolean(false)),
+                ("controlled", boolean(false)),
+                ("queueKeys", none()),
+                ("schedulingGates", none()),
                 ("homes", entities(Vec::<EntityUid>::new())),
                 ("unknownFields", none()),
             ],
@@ -145,6 +149,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 ("hostPID", boolean(false)),
                 ("hostIPC", boolean(false)),
                 ("shareProcessNamespace", boolean(false)),
+                ("ownNames", boolean(false)),
                 ("breaks", entities::<Control>([])),
                 ("scheduler", string("default-scheduler")),
                 ("instanceFamilies", string_set(["p5"])),
@@ -192,6 +197,7 @@ fn things(team: &str) -> Vec<(EntityUid, Attributes, Vec<EntityUid>)> {
                 ("declared", boolean(true)),
                 ("audiences", none()),
                 ("subPathExpr", boolean(false)),
+                ("mounted", boolean(true)),
                 ("readOnly", boolean(false)),
                 ("propagates", boolean(false)),
                 ("unknownFields", none()),

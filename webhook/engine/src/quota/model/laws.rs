@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::{Adds, Entry, Ledger, Reservation, View, Word};
-use super::super::{PodSight, RootSight};
+use super::super::{Adds, Entry, Ledger, PodSight, Reservation, RootSight, View, Word};
 use super::replica::{Sight, Waiting};
-use super::world::{Action, Ask, Copy, Phase, Setup, State, Uid, World};
+use super::setup::{Action, Ask, Mutant, Setup, Uid};
+use super::world::{Copy, Phase, Request, State, World};
 use crate::amounts::Amounts;
 
 /// What a ledger charges: of roots of one name only one is kept room for, and of pods of one name only the largest exists.
@@ -261,7 +261,7 @@ impl World {
                 let newest = self.stored.clone();
                 self.replicas[index].note(newest);
                 self.finish_work(setup, index)?;
-                if setup.mutant != Some(super::world::Mutant::NeverLooks) {
+                if setup.mutant != Some(Mutant::NeverLooks) {
                     self.apply(setup, Action::Tick(index))?;
                 }
                 self.finish_work(setup, index)?;
@@ -313,13 +313,7 @@ impl World {
                 setup.script.push(Ask::Pod { root: None, name: 99, amounts, dry_run: false });
                 let mut world = self.clone();
                 let ask = setup.script.len() - 1;
-                world.requests.push(super::world::Request {
-                    phase: Phase::New,
-                    born: 0,
-                    attempt: 0,
-                    base: 0,
-                    generation: None,
-                });
+                world.requests.push(Request { phase: Phase::New, born: 0, attempt: 0, base: 0, generation: None });
                 let to = ask % world.replicas.len();
                 world.apply(&setup, Action::Send(ask, to))?;
                 world.finish_work(&setup, to)?;

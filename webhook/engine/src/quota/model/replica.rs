@@ -8,7 +8,8 @@ use super::super::{
     Balance, Doubt, Known, Ledger, Memory, Moment, PodSight, Reservation, Revision, RootSight, Stray, View, Waiter,
     Word, round,
 };
-use super::world::{Ask, Copy, Mutant, Object, Phase, Setup, State, Uid, World};
+use super::setup::{Ask, Mutant, Setup, Uid};
+use super::world::{Copy, Object, Phase, State, World};
 use crate::amounts::Amounts;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

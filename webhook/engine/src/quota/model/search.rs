@@ -5,11 +5,11 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
-use super::world::{Action, Ask, Budget, Mutant, Setup, World, efa, gpus};
+use super::setup::{Action, Ask, Budget, Mutant, Setup, efa, gpus};
+use super::world::World;
 use crate::amounts::Amounts;
 
 /// A law that was broken, and how.
-#[derive(Debug)]
 pub(super) struct Found {
     pub(super) seed: u64,
     pub(super) setup: Setup,
@@ -26,6 +26,12 @@ impl fmt::Display for Found {
             writeln!(f, "  ask {at}: {ask:?}")?;
         }
         self.trace.iter().try_for_each(|action| writeln!(f, "  {action:?}"))
+    }
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -128,7 +134,7 @@ fn choose(dice: &mut Dice, actions: &[Action]) -> Option<Action> {
 }
 
 /// One world at random.
-pub(super) fn wander(seed: u64, mutant: Option<Mutant>) -> Result<World, Found> {
+pub(super) fn wander(seed: u64, mutant: Option<Mutant>) -> Result<World, Box<Found>> {
     let mut dice = Dice(seed);
     let setup = large(&mut dice, mutant);
     let steps = 60 + dice.below(260);
@@ -138,18 +144,20 @@ pub(super) fn wander(seed: u64, mutant: Option<Mutant>) -> Result<World, Found> 
         let Some(action) = choose(&mut dice, &world.actions(&setup)) else { break };
         trace.push(action);
         if let Err(why) = world.apply(&setup, action) {
-            return Err(Found { seed, setup, trace, why });
+            return Err(Box::new(Found { seed, setup, trace, why }));
         }
     }
     match world.check_end(&setup) {
         Ok(()) => Ok(world),
-        Err(why) => Err(Found { seed, setup, trace, why }),
+        Err(why) => Err(Box::new(Found { seed, setup, trace, why })),
     }
 }
 
 /// The first that breaks this law, or any.
 pub(super) fn explore_at_random(mut seeds: Range<u64>, law: &str, mutant: Option<Mutant>) -> Option<Found> {
-    seeds.find_map(|seed| wander(seed, mutant).err().filter(|found| found.why.starts_with(law))).map(Found::shortened)
+    seeds
+        .find_map(|seed| wander(seed, mutant).err().filter(|found| found.why.starts_with(law)))
+        .map(|found| found.shortened())
 }
 
 /// Follows a trace, leaving out what cannot be done any more.
@@ -207,7 +215,7 @@ pub(super) struct Explored {
 }
 
 /// Every order of everything, breadth first. One state in so many is also brought to rest.
-pub(super) fn explore(setup: &Setup, most: usize, one_in: u64) -> Result<Explored, Found> {
+pub(super) fn explore(setup: &Setup, most: usize, one_in: u64) -> Result<Explored, Box<Found>> {
     let mut explored = Explored { whole: true, ..Explored::default() };
     let mut seen: HashSet<u64> = HashSet::new();
     let mut came_by: Vec<(usize, Action)> = vec![(0, Action::Pass)];
@@ -221,7 +229,7 @@ pub(super) fn explore(setup: &Setup, most: usize, one_in: u64) -> Result<Explore
                 at = came_by[at].0;
             }
             trace.reverse();
-            Found { seed: 0, setup: setup.clone(), trace, why }
+            Box::new(Found { seed: 0, setup: setup.clone(), trace, why })
         };
         for action in world.actions(setup) {
             explored.steps += 1;
@@ -231,7 +239,7 @@ pub(super) fn explore(setup: &Setup, most: usize, one_in: u64) -> Result<Explore
             if !seen.insert(mark) {
                 continue;
             }
-            if mark % one_in == 0 {
+            if mark.is_multiple_of(one_in) {
                 next.check_end(setup).map_err(|why| found(why, vec![action], &came_by))?;
             }
             if seen.len() > most {

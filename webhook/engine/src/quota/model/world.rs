@@ -1,156 +1,12 @@
 //! The world around the ledger: what the API server has stored, requests on their way, replicas, and all that can go wrong.
-//! One [`Action`] is the smallest step after which somebody else may act.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::super::{Adds, Entry, HeldPod, Ledger, Reservation, Revision};
 use super::replica::Replica;
-use crate::amounts::{Amounts, ResourceName};
+use super::setup::{Action, Ask, Budget, Mutant, Setup, Uid};
+use crate::amounts::Amounts;
 use crate::vocabulary::Class;
-
-/// What is given before anything happens.
-#[derive(Debug, Clone)]
-pub(super) struct Setup {
-    pub(super) replicas: usize,
-    /// Of the Team, by generation: more than one where it is changed.
-    pub(super) limits: Vec<Amounts>,
-    /// Revisions of the policies, in their order.
-    pub(super) policies: usize,
-    pub(super) script: Vec<Ask>,
-    pub(super) patience: u64,
-    pub(super) budget: Budget,
-    pub(super) mutant: Option<Mutant>,
-}
-
-/// How often what goes wrong may go wrong, and how much time there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) struct Budget {
-    pub(super) time: u8,
-    pub(super) ticks: u8,
-    pub(super) crashes: u8,
-    pub(super) relists: u8,
-    /// Swaps whose answer is lost.
-    pub(super) lost: u8,
-    /// Requests that another webhook refuses, or whose client gives up.
-    pub(super) failures: u8,
-    pub(super) retries: u8,
-    pub(super) redeliveries: u8,
-    /// Pods and roots that are deleted or finish, roots that are scaled down.
-    pub(super) ends: u8,
-    pub(super) ledger_losses: u8,
-}
-
-/// The algorithm, broken on purpose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mutant {
-    AnswersBeforeTheSwap,
-    SwapsBlindly,
-    RefusesByOldNews,
-    WaitsForNothing,
-    BelievesAbsenceUnproved,
-    CountsTerminatingAsGone,
-    NeverLooks,
-    IgnoresTheFence,
-    SettlesUnseen,
-    ForgetsAPod,
-    BelievesAStuckWatch,
-}
-
-/// What somebody asks for; each once, or again where it failed.
-#[derive(Clone)]
-pub(super) enum Ask {
-    /// Below the root that another ask makes, or bare.
-    Pod {
-        root: Option<usize>,
-        name: u8,
-        amounts: Amounts,
-        dry_run: bool,
-    },
-    Root {
-        name: u8,
-        floor: Amounts,
-        has_generation: bool,
-    },
-    /// The root's size grows; through `scale` nobody says of which generation.
-    Raise {
-        root: usize,
-        floor: Amounts,
-        by_scale: bool,
-    },
-    /// Made while no gate looked.
-    Stray {
-        root: Option<usize>,
-        name: u8,
-        amounts: Amounts,
-    },
-}
-
-impl fmt::Debug for Ask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |amounts: &Amounts| serde_json::to_string(amounts).unwrap_or_default();
-        match self {
-            Self::Pod { root, name, amounts, dry_run } => {
-                write!(f, "pod-{name} below {root:?} with {}, dry run {dry_run}", shown(amounts))
-            }
-            Self::Root { name, floor, has_generation } => {
-                write!(f, "root-{name} keeps {}, generations {has_generation}", shown(floor))
-            }
-            Self::Raise { root, floor, by_scale } => {
-                write!(f, "raises {root} to {}, by scale {by_scale}", shown(floor))
-            }
-            Self::Stray { root, name, amounts } => write!(f, "stray pod-{name} below {root:?} with {}", shown(amounts)),
-        }
-    }
-}
-
-/// Which ask, and which attempt at it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Uid(pub(super) usize, pub(super) u8);
-
-impl fmt::Display for Uid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
-    }
-}
-
-impl Uid {
-    pub(super) fn parse(text: &str) -> Self {
-        let (ask, attempt) = text.split_once('.').expect("ours");
-        Self(ask.parse().expect("a number"), attempt.parse().expect("a number"))
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Action {
-    Send(usize, usize),
-    /// The connection broke, and the same review goes to another replica.
-    Redeliver(usize, usize),
-    /// The replica takes its next step.
-    Work(usize),
-    /// Its swap gets no answer; it was written or not.
-    WorkUnanswered(usize, bool),
-    Tick(usize),
-    Store(usize),
-    Fail(usize),
-    Retry(usize),
-    Terminate(Uid),
-    Finish(Uid),
-    Delete(Uid),
-    /// To so much of its floor, in halves.
-    ScaleDown(Uid),
-    Show(usize, Uid),
-    ShowLedger(usize),
-    Relist(usize),
-    Crash(usize),
-    Restart(usize),
-    Pass,
-    Publish,
-    LearnPolicies(usize),
-    ChangeTeam,
-    LearnTeam(usize),
-    LoseLedger,
-}
 
 /// One state of a stored object, as a watch shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -233,16 +89,6 @@ pub(super) struct World {
     pub(super) generation: usize,
     /// The newest policies and Team by which anybody has decided.
     pub(super) fenced: (usize, usize),
-    /// When the ledger was last lost, everything older than that counts by its pods alone.
-    pub(super) was_lost: bool,
-}
-
-pub(super) fn gpus(amount: u64) -> Amounts {
-    Amounts::of(ResourceName::new("nvidia.com/gpu"), amount)
-}
-
-pub(super) fn efa(amount: u64) -> Amounts {
-    Amounts::of(ResourceName::new("vpc.amazonaws.com/efa"), amount)
 }
 
 impl World {
@@ -259,7 +105,6 @@ impl World {
             policies: 0,
             generation: 0,
             fenced: (0, 0),
-            was_lost: false,
         }
     }
 
@@ -510,7 +355,8 @@ impl World {
             Action::LoseLedger => {
                 self.budget.ledger_losses = self.budget.ledger_losses.saturating_sub(1);
                 self.stored = None;
-                self.was_lost = true;
+                // With it goes the fence.
+                self.fenced = (0, 0);
             }
         }
         self.check_live(setup)
@@ -654,6 +500,6 @@ impl Object {
 }
 
 fn entry_of_root(setup: &Setup, root: Uid) -> Entry {
-    let Ask::Root { name, .. } = &setup.script[root.0] else { panic!("{root} is no root") };
+    let Ask::Root { name, .. } = &setup.script[root.0] else { unreachable!("{root} is no root") };
     Entry { group: "batch".to_owned(), ..Entry::new("Job", "ns", &format!("root-{name}"), Class::Training) }
 }

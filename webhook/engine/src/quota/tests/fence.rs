@@ -78,6 +78,20 @@ fn a_move_that_lost_a_race_is_made_again() {
     assert_eq!(memory.standing(Some(&fence(5, "p2", 1)), &revision("p2", 1)), Standing::Current);
 }
 
+/// It was written, and the answer was lost; meanwhile the policies have changed again.
+#[test]
+fn its_own_word_is_no_news() {
+    let mut memory = Memory::default();
+    assert_eq!(memory.standing(None, &revision("p0", 1)), Standing::Newer(fence(1, "p0", 1)));
+    assert_eq!(memory.standing(None, &revision("p1", 1)), Standing::Newer(fence(1, "p1", 1)));
+    assert_eq!(memory.standing(Some(&fence(1, "p0", 1)), &revision("p1", 1)), Standing::Newer(fence(2, "p1", 1)));
+    let mut memory = Memory::default();
+    memory.standing(Some(&fence(5, "p0", 1)), &revision("p0", 1));
+    assert_eq!(memory.standing(Some(&fence(5, "p0", 1)), &revision("p0", 2)), Standing::Newer(fence(6, "p0", 2)));
+    assert_eq!(memory.standing(Some(&fence(5, "p0", 1)), &revision("p1", 2)), Standing::Newer(fence(6, "p1", 2)));
+    assert_eq!(memory.standing(Some(&fence(6, "p0", 2)), &revision("p1", 2)), Standing::Newer(fence(7, "p1", 2)));
+}
+
 #[test]
 fn who_lost_to_other_policies_waits() {
     let mut memory = Memory::default();

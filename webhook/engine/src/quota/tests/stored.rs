@@ -8,6 +8,7 @@ use super::super::{Ledger, Observed, PodSight, RootSight, View, complete, rebuil
 use super::sums;
 use crate::amounts::{Amounts, ResourceName};
 use crate::cluster::Cluster;
+use crate::facts::kinds::Kinds;
 use crate::team::{Quota, Team, TeamSpec};
 use crate::vocabulary::Level;
 
@@ -92,7 +93,7 @@ fn shape(ledger: &Ledger) -> BTreeMap<&str, (u64, BTreeMap<&str, u64>)> {
 }
 
 fn rebuilt_from(objects: impl IntoIterator<Item = Value>) -> Ledger {
-    rebuilt(&Observed { cluster: &cluster(objects), team: &team() })
+    rebuilt(&Observed { cluster: &cluster(objects), team: &team(), kinds: Kinds::defaults() })
 }
 
 #[test]
@@ -108,9 +109,9 @@ fn a_deployment_holds_for_the_pods_of_its_replica_sets() {
 fn a_job_holds_what_it_has_left_to_run() {
     let floor = |spec: Value, status: Value| {
         let cluster = cluster([job("train", spec, status)]);
-        match (Observed { cluster: &cluster, team: &team() }).root("uid-train") {
+        match (Observed { cluster: &cluster, team: &team(), kinds: Kinds::defaults() }).root("uid-train") {
             RootSight::Stands { floor, generation: Some(1) } => floor.get("nvidia.com/gpu"),
-            other => panic!("{other:?}"),
+            other @ (RootSight::Unknown | RootSight::Stands { .. } | RootSight::Over) => unreachable!("{other:?}"),
         }
     };
     assert_eq!(floor(json!({"parallelism": 3, "completions": 5}), json!({})), 6);
@@ -171,7 +172,7 @@ fn what_is_over_and_what_is_not() {
     other["metadata"]["uid"] = json!("uid-other");
     cluster.insert(other);
     let (team, ledger) = (team(), Ledger::default());
-    let observed = Observed { cluster: &cluster, team: &team };
+    let observed = Observed { cluster: &cluster, team: &team, kinds: Kinds::defaults() };
     let sights = [
         ("terminating", PodSight::Runs),
         ("running", PodSight::Runs),
@@ -196,7 +197,7 @@ fn a_namespace_that_went_to_another_team_is_let_go() {
     let cluster = cluster(deployment());
     let mut team = team();
     team.spec.namespaces = vec!["other".to_owned()];
-    let observed = Observed { cluster: &cluster, team: &team };
+    let observed = Observed { cluster: &cluster, team: &team, kinds: Kinds::defaults() };
     assert_eq!(observed.pod("uid-web-1-a"), PodSight::Over);
     assert_eq!(observed.root("uid-web"), RootSight::Over);
     assert_eq!(rebuilt(&observed), Ledger::default());
@@ -208,7 +209,7 @@ fn what_the_ledger_has_is_no_stray() {
     let mut ledger = Ledger::default();
     ledger.add(&sums::pod("uid-one", "one", 1));
     let team = team();
-    let strays = (Observed { cluster: &cluster, team: &team }).strays(&ledger);
+    let strays = (Observed { cluster: &cluster, team: &team, kinds: Kinds::defaults() }).strays(&ledger);
     assert_eq!(strays.iter().map(|stray| stray.uid.as_str()).collect::<Vec<_>>(), ["uid-two"]);
 }
 
@@ -221,7 +222,7 @@ fn a_ledger_made_anew_is_completed_with_what_came_since() {
     ledger.entries.get_mut("uid-web").expect("is there").person = Some("ada".to_owned());
     let train = job("train", json!({"parallelism": 1}), json!({}));
     let all = cluster(objects.into_iter().chain(late).chain([train]));
-    let observed = Observed { cluster: &all, team: &team };
+    let observed = Observed { cluster: &all, team: &team, kinds: Kinds::defaults() };
     complete(&mut ledger, &observed);
     let pods = BTreeMap::from([("uid-web-1-a", 1), ("uid-web-1-b", 1)]);
     assert_eq!(shape(&ledger), BTreeMap::from([("uid-web", (3, pods)), ("uid-train", (2, BTreeMap::new()))]));

@@ -6,6 +6,7 @@
 //! | `outside` | all other namespaces but the cluster's own, people only | let through |
 //! | `teams` | Teams and ledgers | refused: an overlap must not slip in |
 //! | `cluster` | Namespaces and PersistentVolumes | let through |
+//! | `queues` | Kueue's ClusterQueues, flavors, priorities, people only | let through |
 //!
 //! Namespaces are told by `kubernetes.io/metadata.name`, which the API server sets and nobody can change. The gate fills
 //! configurations that are there and never creates one: the chart installs them empty and removes them first, and what is
@@ -100,7 +101,7 @@ fn mutating(wanted: &Wanted, config: &Config) -> Vec<Webhook> {
         name: GOVERNED,
         fails: true,
         namespaces: Some(namespaces),
-        rules: rules::mutated(),
+        rules: rules::mutated(&config.kinds),
         conditions: vec![conditions::changes(config, &wanted.label_keys)],
     });
     governed.into_iter().collect()
@@ -112,7 +113,7 @@ fn validating(wanted: &Wanted, config: &Config) -> Vec<Webhook> {
         name: GOVERNED,
         fails: true,
         namespaces: Some(namespaces),
-        rules: rules::validated(),
+        rules: rules::validated(&config.kinds),
         conditions: vec![
             changes(),
             conditions::not_upkeep_by_a_node(),
@@ -125,7 +126,7 @@ fn validating(wanted: &Wanted, config: &Config) -> Vec<Webhook> {
         name: "outside.cedargate.dev",
         fails: false,
         namespaces: selector("NotIn", &elsewhere),
-        rules: rules::validated(),
+        rules: rules::validated(&config.kinds),
         conditions: vec![conditions::by_iam(), changes()],
     };
     let teams = Webhook {
@@ -142,7 +143,15 @@ fn validating(wanted: &Wanted, config: &Config) -> Vec<Webhook> {
         rules: rules::of_the_cluster(),
         conditions: vec![conditions::not_by_the_gate(config), conditions::changes_at_all()],
     };
-    governed.into_iter().chain([outside, teams, cluster]).collect()
+    // People only: task governance writes these under names that differ from one version to the next.
+    let queues = Webhook {
+        name: "queues.cedargate.dev",
+        fails: false,
+        namespaces: None,
+        rules: rules::of_the_queue(),
+        conditions: vec![conditions::by_iam(), conditions::changes_at_all()],
+    };
+    governed.into_iter().chain([outside, teams, cluster, queues]).collect()
 }
 
 impl Webhook {
@@ -293,7 +302,10 @@ mod tests {
         assert_eq!(mutating.webhooks, None);
         let webhooks = validating.webhooks.expect("some");
         let names: Vec<_> = webhooks.iter().map(|webhook| webhook.name.as_str()).collect();
-        assert_eq!(names, ["outside.cedargate.dev", "teams.cedargate.dev", "cluster.cedargate.dev"]);
+        assert_eq!(
+            names,
+            ["outside.cedargate.dev", "teams.cedargate.dev", "cluster.cedargate.dev", "queues.cedargate.dev"]
+        );
         let client = &webhooks[0].client_config;
         assert_eq!(client.url.as_deref(), Some("https://127.0.0.1:8443/validate"));
         assert_eq!((&client.ca_bundle, &client.service), (&None, &None));

@@ -1,5 +1,8 @@
 //! Which requests reach the gate: resources by name, never `*`, so that what the gate does not judge does not wait for it.
 
+use std::collections::BTreeMap;
+
+use engine::facts::kinds::Kinds;
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 /// Resources of one API group.
@@ -12,7 +15,7 @@ struct Group {
     subresources: &'static [&'static str],
 }
 
-/// In team namespaces, and outside them for people.
+/// In team namespaces, and outside them for people: what the engine reads itself. Configured kinds come beside it.
 const GROUPS: &[Group] = &[
     Group {
         name: "",
@@ -55,16 +58,6 @@ const GROUPS: &[Group] = &[
     },
     Group { name: "rbac.authorization.k8s.io", objects: &["roles", "rolebindings"], subresources: &[] },
     Group {
-        name: "kubeflow.org",
-        objects: &["pytorchjobs", "mpijobs", "tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs"],
-        subresources: &["pytorchjobs/scale", "tfjobs/scale", "xgboostjobs/scale", "paddlejobs/scale", "jaxjobs/scale"],
-    },
-    Group {
-        name: "sagemaker.amazonaws.com",
-        objects: &["hyperpodpytorchjobs"],
-        subresources: &["hyperpodpytorchjobs/scale"],
-    },
-    Group {
         name: "inference.sagemaker.aws.amazon.com",
         objects: &[
             "inferenceendpointconfigs",
@@ -79,13 +72,11 @@ const GROUPS: &[Group] = &[
         objects: &["workspaces", "workspacetemplates", "workspaceaccessstrategies"],
         subresources: &[],
     },
-    Group { name: "ray.io", objects: &["rayclusters", "rayjobs", "rayservices", "raycronjobs"], subresources: &[] },
-    Group { name: "jobset.x-k8s.io", objects: &["jobsets"], subresources: &[] },
-    Group {
-        name: "leaderworkerset.x-k8s.io",
-        objects: &["leaderworkersets"],
-        subresources: &["leaderworkersets/scale"],
-    },
+    // What jobs of others are made from.
+    Group { name: "trainer.kubeflow.org", objects: &["trainingruntimes"], subresources: &[] },
+    // What scales others.
+    Group { name: "keda.sh", objects: &["scaledobjects"], subresources: &[] },
+    Group { name: "autoscaling", objects: &["horizontalpodautoscalers"], subresources: &[] },
     // A Workload's status is what admits it to a queue.
     Group { name: "kueue.x-k8s.io", objects: &["workloads", "localqueues"], subresources: &["workloads/status"] },
 ];
@@ -97,16 +88,45 @@ const CONNECTED: [&str; 5] = ["pods/exec", "pods/attach", "pods/portforward", "p
 const CREATED_BELOW: [&str; 3] = ["serviceaccounts/token", "pods/binding", "bindings"];
 
 /// What `/mutate` sees: the objects themselves. Subresources, DELETE and CONNECT are never patched.
-pub(super) fn mutated() -> Vec<RuleWithOperations> {
-    GROUPS.iter().map(objects).collect()
+pub(super) fn mutated(kinds: &Kinds) -> Vec<RuleWithOperations> {
+    let Resources { objects, .. } = Resources::governed(kinds);
+    objects.iter().map(|(group, resources)| rule(group, resources, &["CREATE", "UPDATE"], NAMESPACED)).collect()
 }
 
 /// What `/validate` sees. Not DELETE, eviction, a mere status and finalizers: clean-up must not hang on the gate.
-pub(super) fn validated() -> Vec<RuleWithOperations> {
-    let subresources = GROUPS.iter().filter(|group| !group.subresources.is_empty());
-    let subresources = subresources.map(|group| rule(group.name, group.subresources, &["UPDATE"], NAMESPACED));
+pub(super) fn validated(kinds: &Kinds) -> Vec<RuleWithOperations> {
+    let Resources { subresources, .. } = Resources::governed(kinds);
+    let subresources = subresources.iter().map(|(group, resources)| rule(group, resources, &["UPDATE"], NAMESPACED));
     let core = [rule("", &CONNECTED, &["CONNECT"], NAMESPACED), rule("", &CREATED_BELOW, &["CREATE"], NAMESPACED)];
-    GROUPS.iter().map(objects).chain(subresources).chain(core).collect()
+    mutated(kinds).into_iter().chain(subresources).chain(core).collect()
+}
+
+/// By group; one rule holds all resources of a group. A rule for what no CRD of the cluster serves matches nothing.
+#[derive(Default)]
+struct Resources {
+    objects: BTreeMap<String, Vec<String>>,
+    subresources: BTreeMap<String, Vec<String>>,
+}
+
+impl Resources {
+    fn governed(kinds: &Kinds) -> Self {
+        let mut resources = Self::default();
+        for Group { name, objects, subresources } in GROUPS {
+            for object in *objects {
+                resources.objects.entry((*name).to_owned()).or_default().push((*object).to_owned());
+            }
+            for subresource in *subresources {
+                resources.subresources.entry((*name).to_owned()).or_default().push((*subresource).to_owned());
+            }
+        }
+        for kind in kinds.iter() {
+            resources.objects.entry(kind.group.clone()).or_default().push(kind.plural.clone());
+            if kind.has_scale() {
+                resources.subresources.entry(kind.group.clone()).or_default().push(format!("{}/scale", kind.plural));
+            }
+        }
+        resources
+    }
 }
 
 /// The gate's own objects.
@@ -125,21 +145,24 @@ pub(super) fn of_the_cluster() -> Vec<RuleWithOperations> {
     vec![rule("", &objects, &["CREATE", "UPDATE"], "Cluster")]
 }
 
+/// Kueue's own configuration: who has how much of which nodes, and what goes first.
+pub(super) fn of_the_queue() -> Vec<RuleWithOperations> {
+    let resources =
+        ["clusterqueues", "cohorts", "resourceflavors", "topologies", "workloadpriorityclasses", "admissionchecks"];
+    vec![rule("kueue.x-k8s.io", &resources, &["CREATE", "UPDATE"], "Cluster")]
+}
+
 /// A namespace selector does not keep objects of the cluster out.
 const NAMESPACED: &str = "Namespaced";
 
-fn objects(group: &Group) -> RuleWithOperations {
-    rule(group.name, group.objects, &["CREATE", "UPDATE"], NAMESPACED)
-}
-
-fn rule(group: &str, resources: &[&str], operations: &[&str], scope: &str) -> RuleWithOperations {
+fn rule(group: &str, resources: &[impl AsRef<str>], operations: &[&str], scope: &str) -> RuleWithOperations {
     let owned = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
     RuleWithOperations {
         api_groups: owned(&[group]),
         // Every version is a view of the same object.
         api_versions: owned(&["*"]),
         operations: owned(operations),
-        resources: owned(resources),
+        resources: Some(resources.iter().map(|resource| resource.as_ref().to_owned()).collect()),
         scope: Some(scope.to_owned()),
     }
 }
@@ -157,20 +180,36 @@ mod tests {
     #[test]
     fn every_kind_that_is_watched_is_judged() {
         for resource in built_in() {
-            assert!(covers(&mutated(), &resource.group, &resource.plural), "{}", resource.plural);
+            assert!(covers(&mutated(Kinds::defaults()), &resource.group, &resource.plural), "{}", resource.plural);
+        }
+    }
+
+    #[test]
+    fn every_configured_kind_is_judged_and_its_scale_too() {
+        let kinds: Kinds = serde_json::from_value(serde_json::json!([{
+            "group": "ml.example.org", "plural": "sweeps", "kind": "Sweep", "scale": "/spec/parallel",
+            "pods": [{"template": "/spec/template"}],
+        }]))
+        .expect("a kind");
+        let rules = validated(&kinds);
+        assert!(covers(&rules, "ml.example.org", "sweeps") && covers(&rules, "ml.example.org", "sweeps/scale"));
+        for kind in kinds.iter() {
+            assert!(covers(&mutated(&kinds), &kind.group, &kind.plural), "{}", kind.plural);
+            let scale = format!("{}/scale", kind.plural);
+            assert_eq!(covers(&rules, &kind.group, &scale), kind.has_scale(), "{scale}");
         }
     }
 
     #[test]
     fn every_stamped_object_is_both_mutated_and_validated() {
-        for rule in mutated() {
-            assert!(validated().contains(&rule), "{rule:?}");
+        for rule in mutated(Kinds::defaults()) {
+            assert!(validated(Kinds::defaults()).contains(&rule), "{rule:?}");
         }
     }
 
     #[test]
     fn nothing_that_clean_up_needs() {
-        for rule in validated().into_iter().chain(mutated()) {
+        for rule in validated(Kinds::defaults()).into_iter().chain(mutated(Kinds::defaults())) {
             let resources = rule.resources.unwrap_or_default();
             let never = |resource: &String| {
                 resource.contains('*') || resource.ends_with("/eviction") || resource.ends_with("/finalizers")
