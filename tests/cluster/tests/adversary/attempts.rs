@@ -170,7 +170,7 @@ fn restricted() -> Vec<Attempt> {
             "more rights than the process began with",
             "allowPrivilegeEscalation",
             true.into(),
-            "restricted-no-escalation",
+            "own-uid-only, restricted-no-escalation",
         ),
         ("the default capabilities", "capabilities", json!({ "drop": [] }), "restricted-drops-capabilities"),
         ("whichever user the image says", "runAsNonRoot", false.into(), "restricted-non-root"),
