@@ -1,5 +1,7 @@
 //! The table: what is tried, as whom, and which policy refuses it. Sections follow the escape table and the lists of bypasses.
 
+use std::sync::LazyLock;
+
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use cluster::{NODE, TEAM_A, TEAM_B, manifests};
 use rcgen::{CertificateParams, KeyPair};
@@ -9,13 +11,14 @@ use crate::calls::{Call, connect, create, create_in, patch, with};
 use crate::{
     Answer::{self, Gate as Refused, Nobody, Rbac},
     Attempt,
-    Who::{self, Alice, Amir, Eve, Inside, Minted},
+    Who::{self, Alice, Amir, Bob, Eve, Inside, Minted},
 };
 
 pub(crate) fn attempts() -> Vec<Attempt> {
     let sections = [
         host(),
         pod_security(),
+        restricted(),
         every_kind(),
         volumes(),
         ids(),
@@ -29,6 +32,8 @@ pub(crate) fn attempts() -> Vec<Attempt> {
         claims(),
         rights(),
         objects(),
+        queueing(),
+        what_others_start_from(),
         endpoints(),
         amounts(),
         elsewhere(),
@@ -92,7 +97,7 @@ fn host() -> Vec<Attempt> {
             "a port of the node",
             "/spec/containers/0/ports",
             json!([{ "containerPort": 80, "hostPort": 80 }]),
-            "pod-security-baseline",
+            "no-host-ports",
         ),
         ("a privileged container", CONTAINER, json!({ "privileged": true }), "no-privileged"),
         (
@@ -111,37 +116,37 @@ fn host() -> Vec<Attempt> {
             "a probe that another host answers",
             "/spec/containers/0/livenessProbe",
             json!({ "httpGet": { "host": "169.254.169.254", "port": 80, "path": "/" } }),
-            "pod-security-baseline",
+            "no-host-probes",
         ),
         (
             "an unsafe sysctl",
             "/spec/securityContext",
             json!({ "sysctls": [{ "name": "kernel.msgmax", "value": "65536" }] }),
-            "pod-security-baseline",
+            "safe-sysctls-only",
         ),
     ])
 }
 
 fn pod_security() -> Vec<Attempt> {
     pods([
-        ("no seccomp", CONTAINER, json!({ "seccompProfile": { "type": "Unconfined" } }), "pod-security-baseline"),
+        ("no seccomp", CONTAINER, json!({ "seccompProfile": { "type": "Unconfined" } }), "seccomp-stays-on"),
         (
             "no AppArmor, by field",
             CONTAINER,
             json!({ "appArmorProfile": { "type": "Unconfined" } }),
-            "pod-security-baseline",
+            "apparmor-stays-on",
         ),
         (
             "no AppArmor, by annotation",
             "/metadata/annotations",
             json!({ "container.apparmor.security.beta.kubernetes.io/main": "unconfined" }),
-            "pod-security-baseline",
+            "apparmor-stays-on",
         ),
         (
             "an SELinux type of its own",
             CONTAINER,
             json!({ "seLinuxOptions": { "type": "spc_t" } }),
-            "pod-security-baseline",
+            "selinux-labels-of-containers",
         ),
         (
             "a process of the Windows host",
@@ -153,10 +158,39 @@ fn pod_security() -> Vec<Attempt> {
                 "securityContext": { "windowsOptions": { "hostProcess": true } },
                 "containers": [{ "name": "main", "image": manifests::IMAGE }],
             }),
-            "no-host-namespaces, pod-security-baseline",
+            "no-host-namespaces, no-windows-host-processes",
         ),
     ])
 }
+
+/// In a team that is held to the stricter level.
+fn restricted() -> Vec<Attempt> {
+    let rows = [
+        (
+            "more rights than the process began with",
+            "allowPrivilegeEscalation",
+            true.into(),
+            "own-uid-only, restricted-no-escalation",
+        ),
+        ("the default capabilities", "capabilities", json!({ "drop": [] }), "restricted-drops-capabilities"),
+        ("whichever user the image says", "runAsNonRoot", false.into(), "restricted-non-root"),
+        ("root", "runAsUser", 0.into(), "restricted-uid-not-zero"),
+        ("no word about seccomp", "seccompProfile", Value::Null, "restricted-sets-seccomp"),
+    ];
+    let row = |(what, field, value, policies): (&str, &str, Value, &'static str)| {
+        let harmless = manifests::in_namespace(with(pod(what), CONTAINER, RESTRICTED.clone()), TEAM_B);
+        attempt(what, Bob, create(&with(harmless, &format!("{CONTAINER}/{field}"), value)), Refused(policies))
+    };
+    rows.into_iter().map(row).collect()
+}
+
+/// What the stricter level asks of a container.
+pub(crate) static RESTRICTED: LazyLock<Value> = LazyLock::new(|| {
+    json!({
+        "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] }, "runAsNonRoot": true,
+        "seccompProfile": { "type": "RuntimeDefault" },
+    })
+});
 
 /// A pod spec that reaches the node's disk, by everything that runs pods.
 fn every_kind() -> Vec<Attempt> {
@@ -246,13 +280,13 @@ fn volumes() -> Vec<Attempt> {
             "amir's home, by an expression",
             claim("homes"),
             json!({ "subPathExpr": "$(NOBODY)" }),
-            "shared-claims-by-declared-path",
+            "no-sub-path-expressions, shared-claims-by-declared-path",
         ),
         (
             "mounts that the node makes later",
             claim("fsx-pvc-hyperpod-ns-team-a"),
             json!({ "mountPropagation": "HostToContainer" }),
-            "shared-claims-by-declared-path",
+            "mounts-do-not-propagate",
         ),
         (
             "devices in the place of mounts",
@@ -316,6 +350,18 @@ fn placement() -> Vec<Attempt> {
         json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } })
     };
     let mut attempts = pods([
+        (
+            "other names for the API server",
+            "/spec/hostAliases",
+            json!([{ "ip": "10.0.0.1", "hostnames": ["kubernetes.default"] }]),
+            "names-resolve-as-the-cluster-says",
+        ),
+        (
+            "the processes of what is added to the pod",
+            "/spec/shareProcessNamespace",
+            true.into(),
+            "no-shared-processes",
+        ),
         ("a node by its name", "/spec/nodeName", NODE.into(), "scheduler-decides"),
         ("a scheduler of its own", "/spec/schedulerName", "mine".into(), "scheduler-decides"),
         ("another runtime", "/spec/runtimeClassName", "other".into(), "scheduler-decides"),
@@ -445,7 +491,7 @@ fn credentials() -> Vec<Attempt> {
             "no role at all, to get the node's, by label",
             "/metadata/labels",
             json!({ "eks.amazonaws.com/skip-pod-identity-webhook": "true" }),
-            "no-way-round-the-queue, no-way-round-the-role",
+            "no-way-round-the-role",
         ),
         (
             "no role at all, to get the node's, by annotation",
@@ -971,6 +1017,101 @@ fn objects() -> Vec<Attempt> {
     ]
 }
 
+fn queueing() -> Vec<Attempt> {
+    let key = |list: &str, key: &str, value: &str| {
+        let name = name_of(&format!("queue-{key}"));
+        let mut job = manifests::job(&name);
+        job["metadata"][list][key] = value.into();
+        create(&job)
+    };
+    let admitted = json!({ "status": { "conditions": [{
+        "type": "Admitted", "status": "True", "reason": "Admitted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }] } });
+    let workload = |body: &Value| patch("kueue.x-k8s.io/v1beta1", "Workload", "amirs-workload", body);
+    let elsewhere = json!({ "spec": { "stopPolicy": "Hold" } });
+    let boost = json!({ "metadata": { "annotations": { "kueue.x-k8s.io/priority-boost": "1000" } } });
+    vec![
+        attempt(
+            "past the queue, by its record's status",
+            Alice,
+            workload(&admitted).below("status"),
+            Refused("not-permitted"),
+        ),
+        attempt("first in the queue, by its record", Alice, workload(&boost), Refused("not-permitted")),
+        attempt(
+            "the team's queue, changed",
+            Alice,
+            patch("kueue.x-k8s.io/v1beta1", "LocalQueue", "hyperpod-ns-team-a-localqueue", &elsewhere),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "another team's queue",
+            Alice,
+            key("labels", "kueue.x-k8s.io/queue-name", "hyperpod-ns-team-b-localqueue"),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "another team's priority",
+            Alice,
+            key("labels", "kueue.x-k8s.io/priority-class", "experimentation-priority"),
+            Refused("things-stay-in-their-team"),
+        ),
+        attempt(
+            "what was admitted already",
+            Alice,
+            key("labels", "kueue.x-k8s.io/prebuilt-workload-name", "amirs-workload"),
+            Refused("no-way-round-the-queue"),
+        ),
+    ]
+}
+
+fn what_others_start_from() -> Vec<Attempt> {
+    let object = |version: &str, kind: &str, name: &str, spec: Value| {
+        create(&json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": spec }))
+    };
+    let template = json!({ "displayName": "t", "defaultImage": manifests::IMAGE });
+    let strategy = json!({
+        "displayName": "s", "accessResourceTemplates": [{
+            "kind": "RoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "namePrefix": "a", "template": "{}",
+        }],
+    });
+    let scaler = json!({
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "amirs" }, "maxReplicas": 9,
+    });
+    let spaces = "workspace.jupyter.org/v1alpha1";
+    vec![
+        attempt(
+            "a template for others' Spaces",
+            Alice,
+            object(spaces, "WorkspaceTemplate", "mine", template),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "what enters others' Spaces",
+            Alice,
+            object(spaces, "WorkspaceAccessStrategy", "mine", strategy),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "an autoscaler of amir's Deployment",
+            Alice,
+            object("autoscaling/v2", "HorizontalPodAutoscaler", "mine", scaler),
+            Refused("not-permitted"),
+        ),
+        attempt(
+            "a gateway that asks nobody who they are",
+            Alice,
+            object(
+                "inference.sagemaker.aws.amazon.com/v1alpha1",
+                "InferenceGatewayConfig",
+                "mine",
+                json!({ "schedulers": [] }),
+            ),
+            Refused("not-permitted"),
+        ),
+    ]
+}
+
 fn endpoints() -> Vec<Attempt> {
     let endpoint = |name: &str| manifests::in_namespace(manifests::endpoint(name), TEAM_A);
     let ours =
@@ -1070,7 +1211,10 @@ fn amounts() -> Vec<Attempt> {
 // ---------------------------------------------------------------------------------------------- who, and elsewhere
 
 fn elsewhere() -> Vec<Attempt> {
-    let in_b = |name: &str| create(&manifests::in_namespace(manifests::job(name), TEAM_B));
+    let in_b = |name: &str| {
+        let job = with(manifests::job(name), "/spec/template/spec/containers/0/securityContext", RESTRICTED.clone());
+        create(&manifests::in_namespace(job, TEAM_B))
+    };
     let group = "hyperpod-ns-team-a-namespace-level-group";
     let alice = "arn:aws:sts::111122223333:assumed-role/AWSReservedSSO_TeamA_1234567890abcdef/alice.martin-example.com";
     let as_alice = create(&manifests::job("as-alice")).posing(alice, Some(group));

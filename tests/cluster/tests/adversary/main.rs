@@ -24,6 +24,8 @@ enum Who {
     Alice,
     /// Lead of team A.
     Amir,
+    /// Of team B, which is held to the stricter level.
+    Bob,
     /// Of no team, but may work in all namespaces and impersonate anybody.
     Eve,
     /// Code in a pod of alice's.

@@ -7,10 +7,11 @@ use cluster::{Cluster, Event, Gate, Identity, TEAM_A, TEAM_B, manifests, until};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
-use crate::calls::{Call, collection, create, text, with};
+use crate::attempts::RESTRICTED;
+use crate::calls::{Call, MERGE_PATCH, collection, create, text, with};
 use crate::{
     Attempt,
-    Who::{self, Alice, Amir, Eve, Inside, Minted},
+    Who::{self, Alice, Amir, Bob, Eve, Inside, Minted},
 };
 
 /// A cluster, everybody's clients, and the objects that attempts name.
@@ -18,7 +19,7 @@ pub(crate) struct Site {
     cluster: Cluster,
     clients: BTreeMap<Who, Client>,
     admin: Client,
-    _gate: Option<Gate>,
+    gate: Option<Gate>,
 }
 
 /// What came back.
@@ -46,9 +47,10 @@ impl Site {
         let clients = BTreeMap::from([
             (Alice, client(&people.alice).await),
             (Amir, client(&people.amir).await),
+            (Bob, client(&people.bob).await),
             (Eve, client(&people.intruder).await),
         ]);
-        let mut site = Self { cluster, clients, admin, _gate: gate };
+        let mut site = Self { cluster, clients, admin, gate };
         site.lay_out().await;
         site
     }
@@ -62,13 +64,14 @@ impl Site {
         for object in of_the_platform(&people.alice, &people.intruder) {
             make(&self.admin, &object).await;
         }
-        let bob = client(&people.bob).await;
-        for (whose, objects) in
-            [(&self.clients[&Alice], of_alice()), (&self.clients[&Amir], of_amir()), (&bob, of_bob())]
-        {
+        make(&client(&self.cluster.callers.kueue).await, &of_the_queue()).await;
+        for (whose, objects) in [(Alice, of_alice()), (Amir, of_amir()), (Bob, of_bob())] {
             for object in objects {
-                make(whose, &object).await;
+                make(&self.clients[&whose], &object).await;
             }
+        }
+        if self.gate.is_some() {
+            self.hold_team_b_to_more().await;
         }
         let pod = self.read(&format!("/api/v1/namespaces/{TEAM_A}/pods/alices-pod")).await;
         let pod = serde_json::from_value(pod).expect("a pod");
@@ -83,6 +86,22 @@ impl Site {
         }
         self.can(&people.alice, TEAM_A, "create", "namespaces").await;
         self.can(&people.intruder, TEAM_A, "impersonate", "users").await;
+    }
+
+    async fn hold_team_b_to_more(&self) {
+        let level = json!({ "spec": { "level": "restricted" } });
+        let team =
+            Call { content_type: MERGE_PATCH, ..Call::of("PATCH", "/apis/cedargate.dev/v1alpha1/teams/team-b", level) };
+        assert_eq!(send(&self.admin, &team).await.code, 200);
+        let mut lax = manifests::in_namespace(manifests::pod("lax"), TEAM_B);
+        lax["spec"]["containers"][0]["securityContext"] = RESTRICTED.clone();
+        lax["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = true.into();
+        let lax = create(&lax).rehearsed();
+        let refused = async || {
+            let reply = send(&self.clients[&Bob], &lax).await;
+            reply.message.contains("[restricted-no-escalation]").then_some(())
+        };
+        until("team B is held to the stricter level", refused).await.expect("is refused");
     }
 
     async fn can(&self, who: &Identity, namespace: &str, verb: &str, resource: &str) {
@@ -233,8 +252,23 @@ fn of_the_platform(alice: &Identity, eve: &Identity) -> Vec<Value> {
             "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "platforms" },
             "spec": { "podSelector": {}, "policyTypes": ["Egress"] },
         }),
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue", "metadata": { "name": "hyperpod-ns-team-a-localqueue" },
+            "spec": { "clusterQueue": "hyperpod-ns-team-a-clusterqueue" },
+        }),
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "aws-auth", "namespace": "kube-system" } }),
     ]
+}
+
+fn of_the_queue() -> Value {
+    let template = json!({ "spec": manifests::pod("a")["spec"] });
+    json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": { "name": "amirs-workload" },
+        "spec": {
+            "queueName": "hyperpod-ns-team-a-localqueue",
+            "podSets": [{ "name": "main", "count": 1, "template": template }],
+        },
+    })
 }
 
 fn of_alice() -> Vec<Value> {

@@ -280,13 +280,9 @@ fn controller_revision(object: &Node<'_, '_>, doors: &mut Doors) -> Result<(), F
     Ok(())
 }
 
-/// By the API server itself, before anybody is asked.
-const GIVEN_TO_EVERY_CLAIM: &str = "kubernetes.io/pvc-protection";
-
 /// What somebody writes into metadata to keep this object, or its owner, from going.
 pub(crate) fn of_metadata(object: &Value) -> BTreeSet<(DoorKind, String)> {
     let finalizers = json::list(object, &["metadata", "finalizers"]).iter().filter_map(Value::as_str);
-    let finalizers = finalizers.filter(|finalizer| *finalizer != GIVEN_TO_EVERY_CLAIM);
     let finalizers = finalizers.map(|finalizer| (DoorKind::Finalizer, finalizer.to_owned()));
     let owners = json::list(object, &["metadata", "ownerReferences"]).iter();
     let blocking = owners.filter(|owner| owner["blockOwnerDeletion"] == true);
@@ -418,7 +414,6 @@ mod tests {
         let expected = [(DoorKind::Finalizer, "mine/keep"), (DoorKind::BlockOwnerDeletion, "Job/a")];
         assert_eq!(of_metadata(&object), expected.map(|(door, detail)| (door, detail.to_owned())).into());
         assert!(of_metadata(&json!({"metadata": {"finalizers": null}})).is_empty());
-        assert!(of_metadata(&json!({"metadata": {"finalizers": ["kubernetes.io/pvc-protection"]}})).is_empty());
     }
 
     #[test]

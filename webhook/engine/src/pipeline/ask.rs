@@ -135,11 +135,11 @@ impl Step<'_> {
         let mut questions = Questions::new(&mut world, self.attribution, base);
         if !self.attribution.unquestioned {
             questions.request(action, workload.clone(), self.request_subject(), self.who_may());
+            questions.doors(self.doors_of_metadata());
             if matches!(self.review.operation, Operation::Create | Operation::Update) {
                 questions
                     .doors(facts.doors.iter().filter(|door| old.is_none_or(|old| !old.doors.contains(*door))).cloned());
             }
-            questions.doors(self.doors_of_metadata());
             if action != Action::Delete {
                 let root_claims = self.root_claims(facts);
                 questions.uses(&workload, facts, old, &root_claims, &self.names());

@@ -8,7 +8,7 @@ use crate::vocabulary::{Action, Class, VolumeKind};
 #[test]
 fn starter_policies_load() {
     let policies = starter();
-    assert_eq!(policies.infos().len(), 87);
+    assert_eq!(policies.infos().len(), 86);
     assert_eq!(policies.infos().iter().filter(|info| info.mode == Mode::Warn).count(), 3);
     assert_eq!(policies.infos().iter().filter(|info| info.mode == Mode::Audit).count(), 1);
     assert_eq!(policies.unknown_exemptions(), []);
