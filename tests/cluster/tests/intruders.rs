@@ -268,7 +268,9 @@ async fn nobody_enters_a_pod_with_anothers_home() {
     submit(alice, &manifests::pod("private")).await;
     let_into(bob, TEAM_A).await;
     let exec = ["exec", "-n", TEAM_A, "private", "--", "ls"];
-    let debug = ["debug", "-n", TEAM_A, "private", "--image", manifests::IMAGE, "-c", "debugger", "--", "sleep", "1"];
+    let neutral = "NVIDIA_VISIBLE_DEVICES=void";
+    let debug = ["debug", "-n", TEAM_A, "private", "--env", neutral, "--image", manifests::IMAGE, "-c", "debugger"];
+    let debug = [debug.as_slice(), &["--", "sleep", "1"]].concat();
     insta::assert_snapshot!("amir_execs", refused(amir, &exec, &Value::Null).await);
     insta::assert_snapshot!("bob_execs", refused(bob, &exec, &Value::Null).await);
     insta::assert_snapshot!("amir_debugs", refused(amir, &debug, &Value::Null).await);
