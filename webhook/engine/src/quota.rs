@@ -231,7 +231,8 @@ impl Ledger {
     }
 
     /// Whether some entry has the pod.
-    pub fn holds_pod(&self, uid: &str) -> bool {
+    #[cfg(test)]
+    pub(crate) fn holds_pod(&self, uid: &str) -> bool {
         self.entries.values().any(|entry| entry.pods.contains_key(uid))
     }
 

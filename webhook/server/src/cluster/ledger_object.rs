@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::discovery::ApiResource;
 use serde_json::{Value, json};
 
+use super::resources;
 use super::team_object::{GROUP, VERSION, schema_of};
 use crate::ledger::{Stored, Version, Versioned};
 
@@ -14,13 +15,7 @@ pub const PLURAL: &str = "quotaledgers";
 
 /// How to reach ledgers.
 pub fn resource() -> ApiResource {
-    ApiResource {
-        group: GROUP.to_owned(),
-        version: VERSION.to_owned(),
-        api_version: API_VERSION.to_owned(),
-        kind: KIND.to_owned(),
-        plural: PLURAL.to_owned(),
-    }
+    resources::resource(GROUP, VERSION, KIND, PLURAL)
 }
 
 /// The definition that `cedargate crds` prints and the chart installs.

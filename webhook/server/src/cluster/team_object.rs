@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::amounts::{ResourceName, is_accelerator};
 use engine::queues::{Capacity, Queues};
-use engine::team::{API_VERSION, QuotaMode, TeamSpec};
+use engine::team::{QuotaMode, TeamSpec};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::discovery::ApiResource;
@@ -15,6 +15,8 @@ use schemars::transform::{AddNullable, Transform, transform_subschemas};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::resources;
+
 pub const KIND: &str = "Team";
 pub const PLURAL: &str = "teams";
 pub const GROUP: &str = "cedargate.dev";
@@ -22,13 +24,7 @@ pub const VERSION: &str = "v1alpha1";
 
 /// How to reach Teams.
 pub fn resource() -> ApiResource {
-    ApiResource {
-        group: GROUP.to_owned(),
-        version: VERSION.to_owned(),
-        api_version: API_VERSION.to_owned(),
-        kind: KIND.to_owned(),
-        plural: PLURAL.to_owned(),
-    }
+    resources::resource(GROUP, VERSION, KIND, PLURAL)
 }
 
 /// What the gate says about a Team.
